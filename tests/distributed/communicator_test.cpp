@@ -48,6 +48,14 @@ TEST_CASE("processes exchange, collect and gather through MPI") {
         expected.insert(expected.end(), rank + r + 1, static_cast<std::uint32_t>(100 * r + rank));
     CHECK(receive == expected);
 
+    std::fill(receive.begin(), receive.end(), 0u);
+    const auto pending = group.begin_exchange(std::as_bytes(std::span(send)), send_bytes,
+                                              std::as_writable_bytes(std::span(receive)), receive_bytes);
+    while (!pending->is_done()) {
+    }
+    pending->wait();
+    CHECK(receive == expected);
+
     std::vector<std::size_t> bytes(size);
     for (std::size_t r = 0; r < size; ++r) bytes[r] = 4 * r;
     const std::vector<std::uint32_t> mine(rank, static_cast<std::uint32_t>(rank));
@@ -108,6 +116,21 @@ TEST_CASE("30 steps have equal bits in the processes of MPI and in one process a
             const test::Outcome shared = test::shared_run<T>(recipe, 4, group, 30);
             CHECK(shared.losses.size() == 30);
             CHECK(shared == test::shared_run<T>(recipe, 4, std::make_shared<train::ProcessGroup>(), 30));
+        });
+    }
+}
+
+TEST_CASE("30 steps with shared state and overlap have equal bits in the processes of MPI and in one alone") {
+    REQUIRE(session().local_size() >= 1);
+    const auto group = std::make_shared<distributed::Communicator>();
+    for (const char* name : {"fp16-histogram-loss-scaled", "umup-fp8", "scalify-fp8-4", "fp8-delayed"}) {
+        const Recipe recipe = find_recipe(name);
+        train::with_element(recipe, [&]<class T>(std::type_identity<T>) {
+            const test::Outcome one = test::shared_run<T>(recipe, 4, std::make_shared<train::ProcessGroup>(), 30);
+            for (const train::TreeReducerOptions& options : test::shared_options()) {
+                INFO(name << ", sharding " << train::name(options.sharding) << ", overlap " << options.overlap);
+                CHECK(test::shared_run<T>(recipe, 4, group, 30, options) == one);
+            }
         });
     }
 }

@@ -8,6 +8,7 @@
 #include <unitscale/optim/quantise_gradients.hpp>
 #include <unitscale/scaling/known_recipes.hpp>
 
+#include "support/any_state.hpp"
 #include "support/catch.hpp"
 #include "support/language_model.hpp"
 
@@ -31,7 +32,8 @@ std::size_t bytes_of(const Recipe& recipe) {
                             .bias = true});
     const auto pool = std::make_shared<MemoryPool>();
     for (Parameter<T>* parameter : decoder.parameters()) parameter->write() = Tensor<T>(parameter->shape(), pool);
-    const optim::Adam<T> adam(decoder.parameters(), {.storage = recipe.storage, .pool = pool});
+    optim::Adam<T> adam(decoder.parameters(), {.storage = recipe.storage, .pool = pool});
+    adam.visit_state(test::AnyState{});  // makes the state
     return pool->live_bytes();
 }
 
@@ -73,6 +75,7 @@ StepBytes bytes_of_step(const Recipe& recipe) {
     for (Parameter<T>* parameter : decoder.parameters())
         parameter->write() = copy_into(parameter->value(), Tensor<T>(parameter->shape(), pool));
     optim::Adam<T> adam(decoder.parameters(), {.storage = recipe.storage, .pool = pool});
+    adam.visit_state(test::AnyState{});  // makes the state
     ScalingState state(1);
     Tape<T> tape(recipe, state);
     const train::Batch batch = test::random_batch(2, 16, 100);

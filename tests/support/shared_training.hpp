@@ -127,12 +127,22 @@ void shared_steps(train::Trainer<T>& trainer, SharedNetwork<T>& network, std::si
     }
 }
 
+/// Every kind of sharding, with and without overlap, without the defaults. Buckets are smaller than some parameters.
+[[nodiscard]] inline std::vector<train::TreeReducerOptions> shared_options() {
+    std::vector<train::TreeReducerOptions> all;
+    for (const auto sharding : {train::Sharding::none, train::Sharding::optimiser, train::Sharding::gradients})
+        for (const bool overlap : {false, true})
+            all.push_back({.sharding = sharding, .overlap = overlap, .bucket_elements = 600});
+    return all;
+}
+
 /// A run in a group, as one of its processes sees it.
 template <class T>
-Outcome shared_run(const Recipe& recipe, std::size_t micro_batches, const Group& group, std::size_t steps = 6) {
+Outcome shared_run(const Recipe& recipe, std::size_t micro_batches, const Group& group, std::size_t steps = 6,
+                   const train::TreeReducerOptions& options = {}) {
     SharedNetwork<T> network;
     train::Trainer<T> trainer(network, recipe, {.seed = 5, .schedule = shared_schedule(steps)}, {.weight_decay = 1e-3});
-    trainer.set_reducer(std::make_shared<train::TreeReducer<T>>(group));
+    trainer.set_reducer(std::make_shared<train::TreeReducer<T>>(group, std::vector<train::SharedFact>{}, options));
     std::vector<double> losses;
     shared_steps(trainer, network, micro_batches, steps, losses);
     return outcome_of(trainer, network, std::move(losses));

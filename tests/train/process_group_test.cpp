@@ -74,6 +74,21 @@ TEST_CASE("processes with other facts are refused, with the first difference") {
         CHECK(error == "processes: rank 1 has facts of other names than rank 0");
 }
 
+TEST_CASE("processes add numbers in their order") {
+    std::vector<std::vector<double>> numbers = {{0x1p53, 0.0}, {1.0, 0.0}, {1.0, 7.0}};
+    test::in_group(3, [&](const std::shared_ptr<train::ProcessGroup>& group) { group->sum(numbers[group->rank()]); });
+    for (const std::vector<double>& each : numbers) CHECK(each == std::vector<double>{0x1p53, 7.0});
+    std::vector<double> alone = {1.0};
+    train::ProcessGroup group;
+    group.sum(alone);
+    CHECK(alone[0] == 1.0);
+    const std::vector<std::byte> sent(3, std::byte{7});
+    std::vector<std::byte> got(3);
+    const std::vector<std::size_t> bytes = {3};
+    CHECK(group.begin_exchange(sent, bytes, got, bytes)->is_done());
+    CHECK(got == sent);
+}
+
 TEST_CASE("processes find the largest of their numbers") {
     for (const std::size_t count : {0u, 1u, 2u, 3u, 7u}) {
         std::vector<std::vector<float>> numbers(3, std::vector<float>(count));

@@ -17,11 +17,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <numeric>
 #include <optional>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 using namespace unitscale;
@@ -37,10 +40,12 @@ Group one_process() { return std::make_shared<train::ProcessGroup>(); }
 
 /// The outcomes of all processes of a group.
 template <class T>
-std::vector<Outcome> runs(const Recipe& recipe, std::size_t micro_batches, std::size_t processes) {
+std::vector<Outcome> runs(const Recipe& recipe, std::size_t micro_batches, std::size_t processes,
+                          const train::TreeReducerOptions& options = {}) {
     std::vector<Outcome> all(processes);
-    test::in_group(processes,
-                   [&](const Group& group) { all[group->rank()] = test::shared_run<T>(recipe, micro_batches, group); });
+    test::in_group(processes, [&](const Group& group) {
+        all[group->rank()] = test::shared_run<T>(recipe, micro_batches, group, 6, options);
+    });
     return all;
 }
 
@@ -80,6 +85,103 @@ TEST_CASE("training has equal bits in one, two and more processes") {
             for (const std::size_t processes : {2u, 4u})
                 for (const Outcome& each : runs<T>(recipe, 4, processes)) CHECK(each == one);
         });
+    }
+}
+
+TEST_CASE("training has equal bits where processes share state, with and without overlap") {
+    for (const char* name : test::shared_recipes) {
+        INFO(name);
+        const Recipe recipe = find_recipe(name);
+        train::with_element(recipe, [&]<class T>(std::type_identity<T>) {
+            const Outcome one = test::shared_run<T>(recipe, 4, one_process());
+            for (const train::TreeReducerOptions& options : test::shared_options())
+                for (const std::size_t processes : {2u, 4u})
+                    for (const Outcome& each : runs<T>(recipe, 4, processes, options)) {
+                        INFO(train::name(options.sharding) << ", overlap " << options.overlap);
+                        CHECK(each == one);
+                    }
+        });
+    }
+}
+
+TEST_CASE("clipping and gradients as codes have equal bits where processes share state") {
+    Recipe clipped = find_recipe("fp16-auto-loss-scaled"), coded = find_recipe("scalify-fp8-4");
+    clipped.clip_norm = 1e-3;
+    coded.communication = Communication{.element = {.format = e4m3}, .block = 16, .error_feedback = true};
+    for (const Recipe& recipe : {clipped, coded})
+        train::with_element(recipe, [&]<class T>(std::type_identity<T>) {
+            const Outcome one = test::shared_run<T>(recipe, 4, one_process());
+            for (const train::TreeReducerOptions& options : test::shared_options())
+                for (const std::size_t processes : {2u, 3u})
+                    for (const Outcome& each : runs<T>(recipe, 4, processes, options)) {
+                        INFO(recipe.name << ' ' << train::name(options.sharding) << ", overlap " << options.overlap);
+                        CHECK(each == one);
+                    }
+        });
+}
+
+TEST_CASE("processes that share state write the checkpoint of one process, and any number of them resumes it") {
+    const test::TemporaryFolder folder;
+    const Recipe recipe = find_recipe("scalify-fp8-4");
+    const Outcome whole = test::shared_run<Half>(recipe, 4, one_process());
+    const auto run = [&](std::size_t processes, train::Sharding sharding, std::uint64_t last, const char* resumed,
+                         const char* saved) {
+        std::vector<Outcome> all(processes);
+        test::in_group(processes, [&](const Group& group) {
+            SharedNetwork<Half> network;
+            train::Trainer<Half> trainer(network, recipe, {.seed = 5, .schedule = test::shared_schedule(6)},
+                                         {.weight_decay = 1e-3});
+            trainer.set_reducer(std::make_shared<train::TreeReducer<Half>>(
+                group, std::vector<train::SharedFact>{}, train::TreeReducerOptions{.sharding = sharding}));
+            CHECK(trainer.optimiser().is_sharded() == (sharding != train::Sharding::none && processes > 1));
+            std::vector<double> losses;
+            if (resumed != nullptr) {
+                trainer.resume(folder.path() / resumed);
+                losses.assign(whole.losses.begin(), whole.losses.begin() + 3);
+            }
+            test::shared_steps(trainer, network, 4, last, losses);
+            if (saved != nullptr) trainer.save(folder.path() / saved);
+            all[group->rank()] = test::outcome_of(trainer, network, std::move(losses));
+        });
+        return all;
+    };
+    const auto bytes = [&](const char* name) {
+        std::ifstream in(folder.path() / name, std::ios::binary);
+        return std::string(std::istreambuf_iterator<char>(in), {});
+    };
+    using train::Sharding;
+    run(1, Sharding::none, 3, nullptr, "one");
+    CHECK(bytes("one").size() > 1000);
+    for (const Sharding sharding : {Sharding::optimiser, Sharding::gradients}) {
+        run(4, sharding, 3, nullptr, "four");
+        CHECK(bytes("four") == bytes("one"));
+        for (const std::size_t processes : {1u, 2u, 4u})
+            for (const Sharding next : {Sharding::none, sharding})
+                for (const Outcome& each : run(processes, next, 6, "four", nullptr)) CHECK(each == whole);
+    }
+}
+
+TEST_CASE("state that is in another process is not left behind in silence") {
+    std::vector<std::string> errors(2), saves(2);
+    test::in_group(2, [&](const Group& group) {
+        SharedNetwork<float> network;
+        train::Trainer<float> trainer(network, find_recipe("fp32"), {.seed = 5, .schedule = test::shared_schedule(6)});
+        trainer.set_reducer(std::make_shared<train::TreeReducer<float>>(
+            group, std::vector<train::SharedFact>{},
+            train::TreeReducerOptions{.sharding = train::Sharding::optimiser}));
+        std::vector<double> losses;
+        test::shared_steps(trainer, network, 4, 1, losses);
+        saves[group->rank()] =
+            test::error_of([&] { train::save_run("none.safetensors", trainer.parts(), trainer.recipe()); });
+        errors[group->rank()] = test::error_of([&] { trainer.set_reducer(nullptr); });
+    });
+    for (const std::string& error : saves)
+        CHECK(error ==
+              "save_run: other processes hold a part of the optimiser's state; expected their group, or a run "
+              "without sharding");
+    for (const std::string& error : errors) {
+        CHECK(error.starts_with("Adam: the state of parameter network/"));
+        CHECK(error.ends_with(" is in another process; expected a saved run that is resumed"));
     }
 }
 

@@ -19,12 +19,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <stdexcept>
 #include <stop_token>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace unitscale::distributed {
@@ -142,6 +144,12 @@ public:
         Requests requests = start(send, begins_of(send_bytes), send_bytes, receive, receive_bytes);
         wait(requests);
     }
+    /// Errors: a part of 2^31 bytes and more; NoAnswer, when its end is waited for.
+    [[nodiscard]] std::unique_ptr<train::PendingExchange> begin_exchange(
+        std::span<const std::byte> send, std::span<const std::size_t> send_bytes, std::span<std::byte> receive,
+        std::span<const std::size_t> receive_bytes) override {
+        return std::make_unique<Pending>(*this, start(send, begins_of(send_bytes), send_bytes, receive, receive_bytes));
+    }
     /// Errors: a part of 2^31 bytes and more; NoAnswer.
     void collect(std::span<const std::byte> mine, std::span<std::byte> all,
                  std::span<const std::size_t> bytes) override {
@@ -229,6 +237,20 @@ private:
         throw NoAnswer(concatenate("processes: rank ", rank(), " has waited ", wait_limit_, " s for ",
                                    count == 1 ? "rank " : "ranks ", ranks));
     }
+
+    /// An exchange on its way.
+    struct Pending final : train::PendingExchange {
+        Pending(const Communicator& communicator, Requests&& begun) : of(communicator), requests(std::move(begun)) {}
+        [[nodiscard]] bool is_done() override {
+            int done = 0;
+            MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE);
+            return done != 0;
+        }
+        void wait() override { of.wait(requests); }
+
+        const Communicator& of;
+        Requests requests;
+    };
 
     MPI_Comm comm_ = MPI_COMM_NULL;
     double wait_limit_;

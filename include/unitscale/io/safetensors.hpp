@@ -15,6 +15,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <span>
@@ -71,6 +73,14 @@ public:
             tensors_.try_emplace(std::string(name), std::move(entry), std::as_bytes(elements), nullptr).second;
         check(added, where(name), " is there already");
     }
+    /// Takes the bytes of a tensor's elements, piece by piece, in order.
+    using Sink = std::function<void(std::span<const std::byte>)>;
+    /// Adds a tensor that is in memory piece by piece only: each(sink) gives the elements of `entry`'s type and shape
+    /// to the sink, as `entry.bytes()` bytes. It is called once for the checksum and once for each write.
+    void add(std::string_view name, const SafetensorsEntry& entry, std::function<void(const Sink&)> each) {
+        const bool added = tensors_.try_emplace(std::string(name), entry, std::move(each)).second;
+        check(added, where(name), " is there already");
+    }
     [[nodiscard]] bool contains(std::string_view name) const { return tensors_.find(name) != tensors_.end(); }
 
     /// Sets a text that is stored with the tensors. A later value for a key replaces the earlier one. Errors: text that
@@ -85,7 +95,7 @@ public:
     /// Sets the metadata `safetensors_checksum_key`. What is added or set afterwards is not in the checksum.
     void set_checksum() {
         const auto each = [this](const auto& sink) {
-            for (const Item* item : file_order()) sink(item->second.bytes);
+            for (const Item* item : file_order()) item->second.give(sink);
         };
         set_metadata(safetensors_checksum_key, safetensors_checksum(each, metadata_));
     }
@@ -100,26 +110,50 @@ public:
     /// Calls sink(std::span<const std::byte>) with the file's bytes, piece by piece, in order.
     template <class Sink>
     void write_to(const Sink& sink) const {
-        const std::vector<const Item*> order = file_order();
-        std::string header(8, '\0');
-        append_header(header, order);
+        std::string header = std::string(8, '\0') + this->header();
         header.append((8 - header.size() % 8) % 8, ' ');
         const std::uint64_t length = header.size() - 8;
         check(length <= safetensors_header_limit, "safetensors: a header of ", length, " bytes is above the limit of ",
               safetensors_header_limit);
         for (std::size_t i = 0; i < 8; ++i) header[i] = static_cast<char>(length >> 8 * i & 0xFF);
         sink(std::as_bytes(std::span<const char>(header)));
-        for (const Item* item : order) sink(item->second.bytes);
+        for (const Item* item : file_order()) item->second.give(sink);
+    }
+
+    /// The header, as JSON, and the bytes of all elements.
+    [[nodiscard]] std::string header() const {
+        std::string text;
+        append_header(text, file_order());
+        return text;
+    }
+    [[nodiscard]] std::uint64_t data_bytes() const {
+        std::uint64_t sum = 0;
+        for (const auto& [name, source] : tensors_) sum += source.size();
+        return sum;
+    }
+    /// The elements of tensor number `index` in the order of names, which is in memory.
+    [[nodiscard]] std::span<const std::byte> elements(std::size_t index) const {
+        return std::next(tensors_.begin(), static_cast<std::ptrdiff_t>(index))->second.bytes;
     }
 
 private:
     struct Source {
         SafetensorsEntry entry;
         std::span<const std::byte> bytes;
-        std::shared_ptr<const void> owner;  ///< owner of the bytes; null if they are borrowed
+        std::shared_ptr<const void> owner;        ///< owner of the bytes; null if they are borrowed
+        std::function<void(const Sink&)> each{};  ///< gives the bytes, in place of `bytes`
 
         Source(SafetensorsEntry e, std::span<const std::byte> b, std::shared_ptr<const void> o)
             : entry(std::move(e)), bytes(b), owner(std::move(o)) {}
+        Source(SafetensorsEntry e, std::function<void(const Sink&)> from)
+            : entry(std::move(e)), each(std::move(from)) {}
+
+        [[nodiscard]] std::uint64_t size() const noexcept { return each ? entry.bytes() : bytes.size(); }
+        template <class To>
+        void give(const To& sink) const {
+            if (each) each(sink);
+            else sink(bytes);
+        }
     };
     using Item = std::pair<const std::string, Source>;
 
@@ -157,7 +191,7 @@ private:
             text.append(1, separator).append(json(name)).append(":{\"dtype\":\"").append(source.entry.dtype);
             text.append("\",\"shape\":").append(to_string(source.entry.shape)).append(",\"data_offsets\":[");
             text.append(std::to_string(at)).append(1, ',');
-            at += source.bytes.size();
+            at += source.size();
             text.append(std::to_string(at)).append("]}");
             separator = ',';
         }

@@ -7,6 +7,7 @@
 #include <unitscale/formats/block_scale.hpp>
 #include <unitscale/formats/code.hpp>
 #include <unitscale/formats/format.hpp>
+#include <unitscale/formats/minifloat.hpp>
 #include <unitscale/io/safetensors.hpp>
 #include <unitscale/tensor/tensor.hpp>
 
@@ -26,6 +27,21 @@
 //   value = float32(table[code] scale)
 // The product of the table's number and the scale is rounded once, to the bits of `decode_blocks`.
 namespace unitscale::io {
+
+/// Calls use(E{}) with the element type that a file keeps codes of `format` in.
+/// E is the format's own type, or the code word Code where the format has no type.
+template <CodeWord Code, class Use>
+void with_code_type(const FloatFormat& format, const Use& use) {
+    if constexpr (sizeof(Code) == 1) {
+        if (format == e4m3) use(Minifloat<e4m3>{});
+        else if (format == e5m2) use(Minifloat<e5m2>{});
+        else use(Code{});
+    } else {
+        if (format == fp16) use(Half{});
+        else if (format == bf16) use(BFloat16{});
+        else use(Code{});
+    }
+}
 
 /// The name of a format's decode table in a file.
 [[nodiscard]] inline std::string decode_table_name(const FloatFormat& format) { return "table." + name(format); }
@@ -47,8 +63,8 @@ inline void add_decode_table(SafetensorsWriter& writer, const FloatFormat& forma
 /// Adds codes of one byte under one scale, which is stored instead of the tensor's. Errors: the errors of the writer.
 /// Test: tests/io/safetensors_codes_test.cpp
 template <CodedElement E>
-    requires(sizeof(E) == 1)
-void add_tensor_codes(SafetensorsWriter& writer, const std::string& tensor, Tensor<E> codes, double scale) {
+requires(sizeof(E) == 1) void add_tensor_codes(SafetensorsWriter& writer, const std::string& tensor, Tensor<E> codes,
+                                               double scale) {
     codes.set_scale(1.0);
     writer.add(tensor, std::move(codes));
     writer.add(tensor + ".scale", Tensor<double>(Shape{1}, {scale}));

@@ -226,7 +226,7 @@ struct AdamState {
 /// FP16 rounded to nearest serves up to beta2 = 0.9995, E4M3 up to 0.94; with stochastic rounding any format serves.
 ///
 /// Results are equal, to the bit, for any thread count.
-/// A step allocates only where it is the first of a parameter that was frozen before.
+/// A step allocates only where it is the first of a parameter.
 /// Trained parameters, and the optimiser's duties towards parameters: optimiser.hpp.
 /// Units: `learning_rate` per update. Errors: the errors of resolve_groups; options or a learning rate out of range.
 /// References: Kingma, Ba 2014, arXiv:1412.6980; Loshchilov, Hutter 2017, arXiv:1711.05101.

@@ -58,10 +58,12 @@ public:
 
     [[nodiscard]] const AnyOptimiserOptions& options() const noexcept { return options_; }
     [[nodiscard]] const std::vector<Parameter<T>*>& parameters() const {
-        return std::visit([](const auto& chosen) -> const auto& { return chosen.parameters(); }, chosen_);
+        return std::visit(
+            [](const auto& chosen) -> const auto& { return chosen.parameters(); }, chosen_);
     }
     [[nodiscard]] const std::vector<ParameterSettings>& settings() const {
-        return std::visit([](const auto& chosen) -> const auto& { return chosen.settings(); }, chosen_);
+        return std::visit(
+            [](const auto& chosen) -> const auto& { return chosen.settings(); }, chosen_);
     }
     void clear_gradients() {
         std::visit([](auto& chosen) { chosen.clear_gradients(); }, chosen_);
@@ -69,6 +71,13 @@ public:
     /// Updates every parameter that is trained and has a gradient.
     void step(const Execution& execution, double learning_rate) {
         std::visit([&](auto& chosen) { chosen.step(execution, learning_rate); }, chosen_);
+    }
+    /// Updates only the parameters that this process owns, as the chosen optimiser does.
+    void set_owned(std::vector<bool> owned) {
+        std::visit([&](auto& chosen) { chosen.set_owned(std::move(owned)); }, chosen_);
+    }
+    [[nodiscard]] bool is_sharded() const {
+        return std::visit([](const auto& chosen) { return chosen.is_sharded(); }, chosen_);
     }
     /// Names the state to a visitor, as the chosen optimiser does.
     template <class Visitor>

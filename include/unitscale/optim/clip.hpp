@@ -14,6 +14,7 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <functional>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -102,16 +103,29 @@ template <class T>
     return parameter.gradient_scale() * rms_rescaling(gradient_squares(execution, parameter), parameter.size());
 }
 
-/// The Euclidean norm of all gradients together, without parameters that are frozen or have no gradient.
+/// Adds the numbers of processes that hold a part of the gradients each: numbers[i] := the sum of all numbers[i]. Each
+/// number is 0 in all processes but the one that holds its gradient, so the sum is exact.
+/// Empty: this process holds all.
+using SumOfProcesses = std::function<void(std::span<double> numbers)>;
+
+/// The Euclidean norm of all gradients together, without parameters that are frozen or have no gradient. It has equal
+/// bits whichever process holds a gradient. The execution provides scratch of two numbers per parameter.
 /// Test: tests/optim/clip_test.cpp
 template <class T>
-[[nodiscard]] double gradient_norm(const Execution& execution, std::span<Parameter<T>* const> parameters) {
-    double total = 0.0;
-    for (Parameter<T>* parameter : parameters) {
-        if (!is_updated(*parameter)) continue;
-        const double scale = parameter->gradient_scale();
-        total = multiply_add(gradient_squares(execution, *parameter) * scale, scale, total);
+[[nodiscard]] double gradient_norm(const Execution& execution, std::span<Parameter<T>* const> parameters,
+                                   const SumOfProcesses& sum = {}) {
+    Scratch<double> parts(execution, 2 * parameters.size());  // of each gradient: squares times scale, and scale
+    double* part = parts.data();
+    for (const Parameter<T>* parameter : parameters) {
+        const bool updated = is_updated(*parameter);
+        const double scale = updated ? parameter->gradient_scale() : 0.0;
+        *part++ = updated ? gradient_squares(execution, *parameter) * scale : 0.0;
+        *part++ = scale;
     }
+    if (sum) sum(parts.span());
+    double total = 0.0;
+    for (part = parts.data(); part != parts.data() + parts.span().size(); part += 2)
+        total = multiply_add(part[0], part[1], total);
     return std::sqrt(total);
 }
 
@@ -120,12 +134,13 @@ template <class T>
 /// A norm that is not finite is returned unchanged, and no gradient is changed: the caller decides how to go on.
 /// Under unit scaling each parameter's gradient carries its own constant, so that the joint norm means little.
 /// Leave clipping off there.
-/// Error: max_norm not positive.
+/// `sum` as in gradient_norm. Error: max_norm not positive.
 /// Reference: Pascanu, Mikolov, Bengio 2013, arXiv:1211.5063. Test: tests/optim/clip_test.cpp
 template <class T>
-double clip_gradients(const Execution& execution, std::span<Parameter<T>* const> parameters, double max_norm) {
+double clip_gradients(const Execution& execution, std::span<Parameter<T>* const> parameters, double max_norm,
+                      const SumOfProcesses& sum = {}) {
     check(max_norm > 0.0, "clip_gradients: max_norm is ", max_norm, "; expected a positive number");
-    const double norm = gradient_norm(execution, parameters);
+    const double norm = gradient_norm(execution, parameters, sum);
     for (Parameter<T>* parameter : parameters) parameter->mark(GradientStep::clip);
     if (!std::isfinite(norm) || norm <= max_norm) return norm;
     const auto factor = static_cast<Accum<T>>(max_norm / norm);

@@ -64,35 +64,47 @@ public:
     ///   histogram: the share of elements with |g| scale() above `edge` times the largest number of T
     ///   log_normal: the largest |g|
     /// Gradients that are kept as codes are their codes' numbers. Call it after `unscale` and before clipping.
-    /// The results are counts and maxima, so they have the same bits for any thread count.
+    /// The results are counts and maxima, so they have the same bits for any thread count, and for any number of
+    /// processes that hold a part of the gradients each (`sum`).
     /// The execution provides scratch. Error: a gradient that was not unscaled.
     template <class T>
-    void measure(const Execution& execution, std::span<Parameter<T>* const> parameters) {
+    void measure(const Execution& execution, std::span<Parameter<T>* const> parameters,
+                 const SumOfProcesses& sum = {}) {
         if (!is_measured()) return;
         const auto largest_number = static_cast<double>(static_cast<Accum<T>>(std::numeric_limits<T>::max()));
-        Measured found{.largest_number = largest_number};
+        Scratch<double> parts(execution, 2 * parameters.size());  // of each gradient: elements, and the measurement
+        std::ranges::fill(parts.span(), 0.0);
+        double* part = parts.data();
         for (const Parameter<T>* parameter : parameters) {
+            double &elements = *part++, &measurement = *part++;
             if (!is_updated(*parameter)) continue;
             check(parameter->has_made(GradientStep::unscale), "LossScaler: parameter ", parameter->name(),
                   ": measured with the loss scale in its gradient; expected optim::LossScaler::unscale before");
             const double scale = parameter->gradient_scale();
-            found.elements += parameter->size();
+            elements = static_cast<double>(parameter->size());
             if (how_.kind == LossScaleKind::histogram) {
                 const double limit = how_.edge * largest_number / (scale * scale_);
                 for_each_chunk(
                     execution, *parameter,
                     [limit](const auto* x, std::ptrdiff_t count) { return count_above(x, count, limit); },
-                    [&found](std::uint64_t above) { found.above += above; });
+                    [&measurement](std::uint64_t above) { measurement += static_cast<double>(above); });
             } else {
                 for_each_chunk(
                     execution, *parameter,
                     [](const auto* x, std::ptrdiff_t count) {
                         return kernels::largest_magnitude(Execution{}, x, count);
                     },
-                    [&found, scale](Accum<T> part) {
-                        found.largest = std::max(found.largest, static_cast<double>(part) * scale);
+                    [&measurement, scale](Accum<T> largest) {
+                        measurement = std::max(measurement, static_cast<double>(largest) * scale);
                     });
             }
+        }
+        if (sum) sum(parts.span());
+        Measured found{.largest_number = largest_number};
+        for (part = parts.data(); part != parts.data() + parts.span().size(); part += 2) {
+            found.elements += part[0];
+            if (how_.kind == LossScaleKind::histogram) found.above += part[1];
+            else found.largest = std::max(found.largest, part[1]);
         }
         measured_ = found;
     }
@@ -126,7 +138,7 @@ public:
             const double wanted = observed_ < 2 ? scale_ * factor : scale_for(seen.largest_number);
             scale_ = within_range(std::min(wanted, limit_));
         } else if (how_.kind != LossScaleKind::constant) {
-            const bool few = static_cast<double>(seen.above) <= how_.most * static_cast<double>(seen.elements);
+            const bool few = seen.above <= how_.most * seen.elements;
             scale_ = within_range(scale_ * next_factor(finite && few));
         }
         return finite;
@@ -151,7 +163,7 @@ private:
     struct Measured {
         double largest_number = 0.0;
         double largest = 0.0;
-        std::uint64_t above = 0, elements = 0;
+        double above = 0.0, elements = 0.0;
     };
 
     static constexpr double largest_scale = 0x1p127;

@@ -43,7 +43,7 @@ struct ParameterUpdate {
 };
 
 /// The base class of all optimisers, and of a user's own optimiser.
-/// It holds the parameters with their settings, and each parameter's state from its first training on.
+/// It holds the parameters with their settings. A parameter's state takes memory from its first update or visit on.
 /// It walks over the parameters that a step updates, and names the state for saving.
 /// After every `storage.rescale_every` updates of a parameter it calls `rescale_state`.
 /// The derived class adds the formula alone:
@@ -69,10 +69,34 @@ public:
         for (Parameter<T>* parameter : parameters_) parameter->clear_gradient();
     }
 
+    /// From now on updates only the parameters with owned[i], and keeps state of these alone; other processes do so for
+    /// the rest. Empty, as at first: all parameters. State of the rest is freed.
+    /// Errors: a number of entries other than parameters; a parameter whose state was left to another process before.
+    void set_owned(std::vector<bool> owned) {
+        check(owned.empty() || owned.size() == parameters_.size(), name_, ": ", owned.size(),
+              " owned parameters given; expected ", parameters_.size(), " or none");
+        const auto is_new = [&](std::size_t i) { return !owns(i) && (owned.empty() || owned[i]); };
+        if (begun_)
+            for (std::size_t i = 0; i < parameters_.size(); ++i)
+                check(!is_new(i), name_, ": the state of parameter ", parameters_[i]->name(),
+                      " is in another process; expected a saved run that is resumed");
+        owned_ = std::move(owned);
+        for (std::size_t i = 0; i < parameters_.size(); ++i)
+            if (!owns(i)) states_[i].reset();
+    }
+    /// Whether this process updates parameter i.
+    [[nodiscard]] bool owns(std::size_t i) const noexcept { return owned_.empty() || owned_[i]; }
+    /// Whether other processes update some parameters.
+    [[nodiscard]] bool is_sharded() const noexcept { return !owned_.empty(); }
+
     /// Names the state to a visitor: tensors and codes as in StoredTensor, visitor.scalar(name, std::uint64_t&).
+    /// State of parameters that other processes own is not here.
     template <class Visitor>
     void visit_state(Visitor&& visitor) {
+        begun_ = true;
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
+            if (!owns(i)) continue;
+            if (settings_[i].trained) make_state(i);
             if (!states_[i]) continue;
             states_[i]->visit_state(visitor, parameters_[i]->name());
             if (options_.storage.rescale_every > 0) visitor.scalar(parameters_[i]->name() + "/rescale", rescale_[i]);
@@ -96,13 +120,12 @@ protected:
           states_(parameters_.size()),
           rescale_(parameters_.size(), 0) {
         options_.storage.validate();
-        for (std::size_t i = 0; i < parameters_.size(); ++i) {
+        for (std::size_t i = 0; i < parameters_.size(); ++i)
             parameters_[i]->set_requires_gradient(settings_[i].trained);
-            if (settings_[i].trained) make_state(i);
-        }
     }
 
-    /// Calls use(const ParameterUpdate<T, State>&) for every parameter that is trained and has a gradient, in turn.
+    /// Calls use(const ParameterUpdate<T, State>&) for every owned parameter that is trained and has a gradient, in
+    /// turn.
     /// Gradients stay.
     /// Errors, before anything is updated: no parameter to update; an update that leaves out a part of the recipe
     /// (`check_whole_recipe`); a learning rate that is negative or not finite, or above the peak that independent decay
@@ -118,12 +141,13 @@ protected:
             ++updates;
             check_whole_recipe(name_, kind_, *parameter, options_);
         }
-        check(updates > 0, name_, ": none of the ", parameters_.size(),
+        check(updates > 0 || is_sharded(), name_, ": none of the ", parameters_.size(),
               " parameters is trained and has a gradient; expected a backward pass before the update");
+        begun_ = true;
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
             Parameter<T>& parameter = *parameters_[i];
-            if (!is_updated(parameter)) continue;
-            if (!states_[i]) make_state(i);
+            if (!is_updated(parameter) || !owns(i)) continue;
+            make_state(i);
             Tensor<T>& value = parameter.write();
             use(ParameterUpdate<T, State>{.index = i,
                                           .parameter = parameter,
@@ -141,7 +165,9 @@ protected:
     }
 
 private:
-    void make_state(std::size_t i) { states_[i].emplace(parameters_[i]->shape(), options_); }
+    void make_state(std::size_t i) {
+        if (!states_[i]) states_[i].emplace(parameters_[i]->shape(), options_);
+    }
 
     const char* name_;
     OptimiserKind kind_;
@@ -149,8 +175,19 @@ private:
     Options options_;
     std::vector<ParameterSettings> settings_;
     WeightDecay decay_;
-    std::vector<std::optional<State>> states_;  ///< one per parameter; empty until the parameter is trained
+    std::vector<std::optional<State>> states_;  ///< one per parameter; empty until the first update or visit
+    std::vector<bool> owned_{};                 ///< by parameter; empty: all
+    bool begun_ = false;                        ///< there was a step or a visit
     std::vector<std::uint64_t> rescale_;        ///< updates of each parameter since its last rescaling
 };
+
+/// Error, which begins with `op`: other processes hold a part of the optimiser's state (`set_owned`).
+template <class AnyKind>
+void check_whole_state(const char* op, const AnyKind& optimiser) {
+    if constexpr (requires { optimiser.is_sharded(); })
+        check(
+            !optimiser.is_sharded(), op,
+            ": other processes hold a part of the optimiser's state; expected their group, or a run without sharding");
+}
 
 }  // namespace unitscale::optim

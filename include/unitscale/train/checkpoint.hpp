@@ -5,17 +5,20 @@
 #include <unitscale/base/error.hpp>
 #include <unitscale/formats/code.hpp>
 #include <unitscale/formats/format.hpp>
-#include <unitscale/formats/minifloat.hpp>
 #include <unitscale/io/json_recipe.hpp>
 #include <unitscale/io/safetensors.hpp>
+#include <unitscale/io/safetensors_codes.hpp>
 #include <unitscale/io/safetensors_weights.hpp>
 #include <unitscale/optim/loss_scaler.hpp>
+#include <unitscale/optim/optimiser.hpp>
 #include <unitscale/optim/rescale_state.hpp>
 #include <unitscale/scaling/recipe.hpp>
 #include <unitscale/scaling/state.hpp>
 #include <unitscale/tensor/cast.hpp>
 #include <unitscale/tensor/rescale.hpp>
 #include <unitscale/tensor/tensor.hpp>
+#include <unitscale/train/joint_file.hpp>
+#include <unitscale/train/process_group.hpp>
 #include <unitscale/train/published_weights.hpp>
 
 #include <nlohmann/json.hpp>
@@ -64,21 +67,6 @@ namespace unitscale::train {
             {"width", facts.width}};
 }
 
-/// Calls use(E{}) with the element type that a file keeps codes of `format` in.
-/// E is the format's own type, or the code word Code where the format has no type.
-template <CodeWord Code, class Use>
-void with_code_type(const FloatFormat& format, const Use& use) {
-    if constexpr (sizeof(Code) == 1) {
-        if (format == e4m3) use(Minifloat<e4m3>{});
-        else if (format == e5m2) use(Minifloat<e5m2>{});
-        else use(Code{});
-    } else {
-        if (format == fp16) use(Half{});
-        else if (format == bf16) use(BFloat16{});
-        else use(Code{});
-    }
-}
-
 /// Gathers weights and state, then writes them at once or not at all (SafetensorsWriter).
 /// Tensors are borrowed until `write`. The class is a visitor for `visit_state`. Test: tests/train/checkpoint_test.cpp
 class CheckpointWriter {
@@ -102,7 +90,7 @@ public:
     /// Codes of `format`, from a StoredTensor.
     template <CodeWord Code>
     void codes(const std::string& name, const FloatFormat& format, const Tensor<Code>& tensor) {
-        with_code_type<Code>(format, [&]<class E>(E) {
+        io::with_code_type<Code>(format, [&]<class E>(E) {
             const auto* const elements = reinterpret_cast<const E*>(tensor.data());
             writer_.add(prefix_ + name, tensor.shape(), std::span<const E>(elements, tensor.size()));
         });
@@ -118,8 +106,10 @@ public:
     void text(const std::string& name, const std::string& text) { writer_.set_metadata(prefix_ + name, text); }
     void recipe(const Recipe& recipe) { writer_.set_metadata("recipe", io::recipe_to_json(recipe).dump()); }
 
-    /// Writes the file, with a checksum. Errors: the errors of SafetensorsWriter.
-    void write(const std::filesystem::path& path) {
+    /// Writes the file, with a checksum. With a group, every process has its own state, and process 0 writes one file
+    /// for all (JointFile). Errors: the errors of SafetensorsWriter.
+    void write(const std::filesystem::path& path, ProcessGroup* group = nullptr) {
+        if (group != nullptr) return JointFile(*group, writer_).write(path);
         writer_.set_checksum();
         writer_.write(path);
     }
@@ -256,7 +246,7 @@ public:
     }
     template <CodeWord Code>
     void codes(const std::string& name, const FloatFormat& format, Tensor<Code>& tensor) {
-        with_code_type<Code>(format, [&]<class E>(E) { elements<E>(name, tensor); });
+        io::with_code_type<Code>(format, [&]<class E>(E) { elements<E>(name, tensor); });
     }
     void scalar(const std::string& name, std::uint64_t& value) {
         const std::string& text = metadata(name);
@@ -369,26 +359,34 @@ struct RunParts {
 
 /// Saves all of a run: weights, optimiser, ScalingState (step, seed, plan, past magnitudes), loss scale, recipe,
 /// and the caller's own numbers `more` and `texts`.
-/// Random streams and the place in the data are functions of seed and step. Errors: the errors of SafetensorsWriter.
+/// Random streams and the place in the data are functions of seed and step.
+/// `group`: processes that share the optimiser's state. Every one of them calls the function, and process 0 writes the
+/// file, of the same bytes as that of a process with all the state.
+/// Errors: the errors of SafetensorsWriter, in every process; a group is missing.
 template <class T, class Optimiser>
 void save_run(const std::filesystem::path& path, const RunParts<T, Optimiser>& run, const Recipe& recipe,
-              const std::map<std::string, double>& more = {}, const std::map<std::string, std::string>& texts = {}) {
+              const std::map<std::string, double>& more = {}, const std::map<std::string, std::string>& texts = {},
+              ProcessGroup* group = nullptr) {
+    if (group == nullptr) optim::check_whole_state("save_run", run.optimiser);
     CheckpointWriter writer;
-    writer.weights(run.parameters);
-    writer.recipe(recipe);
     writer.set_prefix("optimiser/");
     run.optimiser.visit_state(writer);
-    writer.set_prefix("loss_scaler/");
-    run.scaler.visit_state(writer);
-    writer.set_prefix("state/");
-    run.state.visit_state(writer);
-    writer.set_prefix("run/");
-    writer.table("numbers", more);
-    for (const auto& [name, text] : texts) writer.text(name, text);
-    writer.write(path);
+    if (group == nullptr || group->rank() == 0) {  // what all processes have
+        writer.weights(run.parameters);
+        writer.recipe(recipe);
+        writer.set_prefix("loss_scaler/");
+        run.scaler.visit_state(writer);
+        writer.set_prefix("state/");
+        run.state.visit_state(writer);
+        writer.set_prefix("run/");
+        writer.table("numbers", more);
+        for (const auto& [name, text] : texts) writer.text(name, text);
+    }
+    writer.write(path, group);
 }
 
-/// Restores a saved run: it continues to the bit as if it had not been interrupted. Returns `more`. Given `texts` must
+/// Restores a saved run: it continues to the bit as if it had not been interrupted, in any number of processes. Where
+/// these share the optimiser's state, each reads what it owns. Returns `more`. Given `texts` must
 /// equal the saved texts. Errors, which change nothing: the errors of CheckpointReader, and `checkpoint: PATH: its
 /// vocabulary is not this run's`.
 template <class T, class Optimiser>

@@ -22,15 +22,17 @@
 namespace unitscale::train {
 
 /// `join_elements` for gradients that travel as codes (`Communication`): each node is one micro-batch, a worker.
-/// Process r adds the blocks of `part_begin`, decoded, in float. Largest magnitudes are those of all processes. The
-/// object keeps the remainders of error feedback from step to step, for the micro-batches of this process.
+/// Process r adds the blocks of `part_begin`, decoded, in float; or all blocks of the parameters that it owns.
+/// Largest magnitudes are those of all processes. The object keeps the remainders of error feedback from step to step,
+/// for the micro-batches of this process.
 /// Test: tests/train/join_codes_test.cpp
 template <class T>
 class JoinCodes {
 public:
     /// The sums for the parameters of these numbers, in their order. `seed`: of the step's backward pass.
-    [[nodiscard]] std::vector<Tensor<T>> operator()(StepGradients<T>& step, std::span<const std::size_t> bucket,
-                                                    const Communication& how, double seed) {
+    [[nodiscard]] std::vector<typename StepGradients<T>::Part> operator()(StepGradients<T>& step,
+                                                                          std::span<const std::size_t> bucket,
+                                                                          const Communication& how, double seed) {
         const std::size_t size = step.group->size(), rank = step.group->rank(), bytes = code_bytes(how);
         const Execution execution = step.tape->execution();
         // Parameter b of the bucket has elements at[b] .. at[b + 1] and blocks block_at[b] .. block_at[b + 1] there.
@@ -42,7 +44,9 @@ public:
             block_at[b + 1] = block_at[b] + block_count(how, elements);
             scales.push_back(step.scale_of_all(bucket[b]));
         }
-        const auto begin_of = [&](std::size_t b, std::size_t r) { return part_begin(how, at[b + 1] - at[b], r, size); };
+        const auto begin_of = [&](std::size_t b, std::size_t r) {
+            return step.part_begin(bucket[b], r, part_begin(how, at[b + 1] - at[b], r, size));
+        };
         const auto has = [&](const ProcessNode& node, std::size_t b) { return node.entries[bucket[b]].present; };
 
         // The gradients of this process's micro-batches in float, under the scale of all, and the magnitudes of all.
@@ -124,10 +128,11 @@ public:
         for (std::size_t b = 0; b < bucket.size(); ++b)
             measure_blocks(how, sums[b].nodes().front().part.data(), begin_of(b, rank), begin_of(b, rank + 1),
                            largest.data() + block_at[b]);
-        step.group->maximise(largest);
+        const bool shared = step.owners.empty();  // the sums go to all
+        if (shared) step.group->maximise(largest);
 
-        // Codes of the sums, to all.
-        Scratch<std::byte> mine(execution, part * bytes), all(execution, at.back() * bytes);
+        // Codes of the sums.
+        Scratch<std::byte> mine(execution, part * bytes), all(execution, shared ? at.back() * bytes : 0);
         to = mine.data();
         for (std::size_t b = 0; b < bucket.size(); ++b) {
             const std::size_t first = begin_of(b, rank), last = begin_of(b, rank + 1);
@@ -135,21 +140,24 @@ public:
                           largest.data() + block_at[b], code_key(step, bucket[b], step.count), to);
             to += (last - first) * bytes;
         }
-        step.group->collect(mine.span(), all.span(), result_bytes);
-        from = all.data();
-        std::vector<Tensor<T>> wholes;
+        if (shared) step.group->collect(mine.span(), all.span(), result_bytes);
+        from = shared ? all.data() : mine.data();
+        std::vector<typename StepGradients<T>::Part> wholes(bucket.size());
         for (std::size_t b = 0; b < bucket.size(); ++b) {
-            wholes.emplace_back(step.parameters[bucket[b]]->shape(), step.tape->pool());
-            wholes[b].set_scale(scales[b].scale);
-            wholes[b].set_any_scale(scales[b].any);
+            if (!step.gets(bucket[b])) continue;
+            wholes[b].emplace(step.parameters[bucket[b]]->shape(), step.tape->pool());
+            wholes[b]->set_scale(scales[b].scale);
+            wholes[b]->set_any_scale(scales[b].any);
         }
         for (std::size_t r = 0; r < size; ++r)
             for (std::size_t b = 0; b < bucket.size(); ++b) {
+                if (!shared && r != rank) continue;
                 const std::size_t first = begin_of(b, r), last = begin_of(b, r + 1);
                 std::vector<float> x(last - first);
                 decode_blocks(execution, how, from, first, last, largest.data() + block_at[b], x.data());
                 from += x.size() * bytes;
-                std::transform(x.begin(), x.end(), wholes[b].data() + first,
+                if (!wholes[b]) continue;
+                std::transform(x.begin(), x.end(), wholes[b]->data() + first,
                                [](float number) { return static_cast<T>(static_cast<Accum<T>>(number)); });
             }
         return wholes;

@@ -5,110 +5,217 @@
 #include <unitscale/base/memory.hpp>
 #include <unitscale/tensor/tensor.hpp>
 #include <unitscale/train/micro_batch_tree.hpp>
+#include <unitscale/train/process_group.hpp>
 #include <unitscale/train/step_gradients.hpp>
 
 #include <algorithm>
 #include <cstddef>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
 namespace unitscale::train {
 
-/// Adds the gradients of all processes for the parameters of these numbers, and returns the sums in their order.
+/// When the processes know which micro-batches have reached the parameters of an ElementJoin.
+enum class JoinTime {
+    at_end,  ///< before the join: only gradients that exist are sent
+    early,  ///< by the join: a message begins with its sender's entries, and holds zeros for gradients that are missing
+};
+
+/// Adds the gradients of all processes for some parameters, in three parts, so that a process may work between them.
 /// Process r of R adds elements n r / R up to n (r + 1) / R of each gradient in the tree over micro-batches, and gives
-/// the sums to all. Every process calls it with equal numbers, of parameters that some process has a gradient of.
+/// the sums to all. Where parameters have owners, the owner adds a whole gradient, and it alone has the sum.
+/// Every process makes its joins in the same order, of equal parameters. The constructor takes this process's gradients
+/// and sends them; other processes' parts arrive while the process does other work.
 /// Test: tests/train/join_elements_test.cpp
 template <class T>
-[[nodiscard]] std::vector<Tensor<T>> join_elements(StepGradients<T>& step, std::span<const std::size_t> bucket) {
-    const std::size_t size = step.group->size(), rank = step.group->rank();
-    // The elements of parameter p whose sums process r computes: from here up to the bound of the next process.
-    const auto bound = [&](std::size_t p, std::size_t r) { return step.parameters[p]->size() * r / size; };
-    const auto bytes_of = [](Scratch<T>& numbers) { return std::as_writable_bytes(numbers.span()); };
-    // Elements that process `from` sends to process `to`, and that process `to` computes.
-    const auto sent = [&](std::size_t from, std::size_t to) {
-        std::size_t count = 0;
-        for (const auto& node : step.nodes)
-            for (const std::size_t p : bucket)
-                if (node.rank == from && node.entries[p].present) count += bound(p, to + 1) - bound(p, to);
-        return count;
-    };
-    std::vector<std::size_t> send_bytes(size), receive_bytes(size), result_bytes(size, 0);
-    std::size_t send_count = 0, receive_count = 0, result_count = 0;
-    for (std::size_t r = 0; r < size; ++r) {
-        send_count += sent(rank, r);
-        receive_count += sent(r, rank);
-        send_bytes[r] = sent(rank, r) * sizeof(T);
-        receive_bytes[r] = sent(r, rank) * sizeof(T);
-        for (const std::size_t p : bucket) result_bytes[r] += (bound(p, r + 1) - bound(p, r)) * sizeof(T);
-        result_count += result_bytes[r] / sizeof(T);
-    }
-    Scratch<T> send(step.tape->execution(), send_count), receive(step.tape->execution(), receive_count),
-        results(step.tape->execution(), result_count), own(step.tape->execution(), result_bytes[rank] / sizeof(T));
+class ElementJoin {
+public:
+    using Part = typename StepGradients<T>::Part;
 
-    const auto own_nodes = static_cast<std::size_t>(
-        std::ranges::count_if(step.nodes, [=](const ProcessNode& node) { return node.rank == rank; }));
-    T* to = send.data();
-    for (std::size_t r = 0; r < size; ++r)
-        for (std::size_t n = 0; n < own_nodes; ++n)
-            for (const std::size_t p : bucket)
-                if (const auto& part = step.sums[p].nodes()[n].part)
-                    to = std::copy(part->data() + bound(p, r), part->data() + bound(p, r + 1), to);
-    step.group->exchange(bytes_of(send), send_bytes, bytes_of(receive), receive_bytes);
-    step.count_sent(send_bytes, result_bytes[rank]);
-
-    // The received parts of a parameter, a part for each node that has one.
-    std::vector<std::vector<T*>> parts(step.nodes.size(), std::vector<T*>(bucket.size()));
-    T* from = receive.data();
-    for (std::size_t n = 0; n < step.nodes.size(); ++n)
-        for (std::size_t b = 0; b < bucket.size(); ++b) {
-            if (!step.nodes[n].entries[bucket[b]].present) continue;
-            parts[n][b] = from;
-            from += bound(bucket[b], rank + 1) - bound(bucket[b], rank);
+    ElementJoin(StepGradients<T>& step, std::vector<std::size_t> bucket, JoinTime time)
+        : step_(step), bucket_(std::move(bucket)), early_(time == JoinTime::early) {
+        const std::size_t size = step.group->size(), rank = step.group->rank();
+        std::vector<std::size_t> send_bytes(size), receive_bytes(size);
+        for (std::size_t r = 0; r < size; ++r) {
+            send_bytes[r] = message_bytes(rank, r);
+            receive_bytes[r] = message_bytes(r, rank);
         }
-    std::vector<CarriedScale> scales;
-    to = own.data();
-    for (std::size_t b = 0; b < bucket.size(); ++b) {
-        const std::size_t p = bucket[b], elements = bound(p, rank + 1) - bound(p, rank);
-        struct Part {
-            T* data;
-            CarriedScale scale;
+        buffers_ = std::make_unique<Buffers>(step.tape->execution(), sum_of(send_bytes), sum_of(receive_bytes));
+        std::byte* to = buffers_->send.data();
+        for (std::size_t r = 0; r < size; ++r) to = pack(r, to);
+        for (const std::size_t p : bucket_)
+            for (auto& node : step.sums[p].nodes()) node.part.reset();  // gives its memory back
+        buffers_->exchange =
+            step.group->begin_exchange(buffers_->send.span(), send_bytes, buffers_->receive.span(), receive_bytes);
+        step.count_sent(send_bytes, own_elements(rank) * sizeof(T));
+    }
+    ElementJoin(const ElementJoin&) = delete;
+    ElementJoin& operator=(const ElementJoin&) = delete;
+    /// Memory that the exchange still uses is never given back: the process is ending by an error.
+    ~ElementJoin() {
+        if (buffers_ != nullptr && !buffers_->exchange->is_done()) static_cast<void>(buffers_.release());
+    }
+
+    [[nodiscard]] std::span<const std::size_t> bucket() const noexcept { return bucket_; }
+
+    /// Adds what has arrived, if everything has.
+    void progress() {
+        if (buffers_ != nullptr && buffers_->exchange->is_done()) add();
+    }
+
+    /// Waits for the parts of all processes, and returns the sums in the order of the parameters: those that this
+    /// process gets, of parameters that some micro-batch has reached.
+    [[nodiscard]] std::vector<Part> sums() {
+        if (buffers_ != nullptr) {
+            buffers_->exchange->wait();
+            add();
+        }
+        std::vector<Part> wholes(bucket_.size());
+        for (std::size_t b = 0; b < bucket_.size(); ++b) {
+            if (!scales_[b] || !step_.gets(bucket_[b])) continue;
+            wholes[b].emplace(step_.parameters[bucket_[b]]->shape(), step_.tape->pool());
+            wholes[b]->set_scale(scales_[b]->scale);
+            wholes[b]->set_any_scale(scales_[b]->any);
+        }
+        const std::size_t size = step_.group->size(), rank = step_.group->rank();
+        const auto take = [&](std::size_t r, const T* sums) {
+            for (std::size_t b = 0; b < bucket_.size(); ++b) {
+                if (wholes[b]) std::copy_n(sums, elements(b, r), wholes[b]->data() + begin(b, r));
+                sums += elements(b, r);
+            }
+            return sums;
         };
-        TreeSum<Part> sum;
-        for (std::size_t n = 0; n < step.nodes.size(); ++n)
-            sum.add(step.nodes[n].range, {parts[n][b], {step.nodes[n].entries[p].scale, step.nodes[n].entries[p].any}},
-                    step.count, [&](Part& left, Part&& right, MicroBatchRange node) {
-                        if (right.data == nullptr) return;
-                        if (left.data == nullptr) {
-                            left = right;
-                            return;
-                        }
-                        const CarriedScale whole =
-                            scale_of_sum(left.scale, right.scale, step.rounding(), step.scale_word(p, node));
-                        add_scaled_elements(step.tape->execution(), left.data, std::as_const(right.data), elements,
-                                            left.scale.scale / whole.scale, right.scale.scale / whole.scale);
-                        left.scale = whole;
-                    });
-        const Part& whole = sum.nodes().front().part;
-        scales.push_back(whole.scale);
-        to = std::copy(whole.data, whole.data + elements, to);
-    }
-    step.group->collect(bytes_of(own), bytes_of(results), result_bytes);
-
-    std::vector<Tensor<T>> wholes;
-    for (std::size_t b = 0; b < bucket.size(); ++b) {
-        wholes.emplace_back(step.parameters[bucket[b]]->shape(), step.tape->pool());
-        wholes[b].set_scale(scales[b].scale);
-        wholes[b].set_any_scale(scales[b].any);
-    }
-    const T* result = results.data();
-    for (std::size_t r = 0; r < size; ++r)
-        for (std::size_t b = 0; b < bucket.size(); ++b) {
-            const std::size_t begin = bound(bucket[b], r), elements = bound(bucket[b], r + 1) - begin;
-            std::copy(result, result + elements, wholes[b].data() + begin);
-            result += elements;
+        if (step_.owners.empty()) {
+            std::vector<std::size_t> bytes(size);
+            for (std::size_t r = 0; r < size; ++r) bytes[r] = own_elements(r) * sizeof(T);
+            Scratch<T> all(step_.tape->execution(), sum_of(bytes) / sizeof(T));
+            step_.group->collect(std::as_bytes(own_->span()), std::as_writable_bytes(all.span()), bytes);
+            const T* sums = all.data();
+            for (std::size_t r = 0; r < size; ++r) sums = take(r, sums);
+        } else {
+            take(rank, own_->data());
         }
-    return wholes;
-}
+        own_.reset();
+        return wholes;
+    }
+
+private:
+    struct Buffers {
+        Buffers(const Execution& execution, std::size_t send_bytes, std::size_t receive_bytes)
+            : send(execution, send_bytes), receive(execution, receive_bytes) {}
+        Scratch<std::byte> send, receive;
+        std::unique_ptr<PendingExchange> exchange{};
+    };
+
+    [[nodiscard]] static std::size_t sum_of(std::span<const std::size_t> numbers) {
+        return std::accumulate(numbers.begin(), numbers.end(), std::size_t{0});
+    }
+    /// The first element of parameter b whose sum process r computes, and their number.
+    [[nodiscard]] std::size_t begin(std::size_t b, std::size_t r) const {
+        const std::size_t all = step_.parameters[bucket_[b]]->size();
+        return step_.part_begin(bucket_[b], r, all * r / step_.group->size());
+    }
+    [[nodiscard]] std::size_t elements(std::size_t b, std::size_t r) const { return begin(b, r + 1) - begin(b, r); }
+    [[nodiscard]] std::size_t own_elements(std::size_t r) const {
+        std::size_t count = 0;
+        for (std::size_t b = 0; b < bucket_.size(); ++b) count += elements(b, r);
+        return count;
+    }
+    /// Bytes that process `from` sends to process `to`.
+    [[nodiscard]] std::size_t message_bytes(std::size_t from, std::size_t to) const {
+        std::size_t bytes = 0;
+        for (const ProcessNode& node : step_.nodes)
+            for (std::size_t b = 0; node.rank == from && b < bucket_.size(); ++b) {
+                if (early_) bytes += sizeof(NodeEntry);
+                if (early_ || node.entries[bucket_[b]].present) bytes += elements(b, to) * sizeof(T);
+            }
+        return bytes;
+    }
+
+    /// Writes the message to process r. Returns its end.
+    std::byte* pack(std::size_t r, std::byte* to) const {
+        const auto put = [&to](const void* data, std::size_t bytes) {
+            std::memcpy(to, data, bytes);
+            to += bytes;
+        };
+        const std::size_t nodes = step_.sums[bucket_.front()].nodes().size();
+        for (std::size_t n = 0; early_ && n < nodes; ++n)
+            for (const std::size_t p : bucket_) {
+                const NodeEntry entry = step_.entry(p, n);
+                put(&entry, sizeof entry);
+            }
+        for (std::size_t n = 0; n < nodes; ++n)
+            for (std::size_t b = 0; b < bucket_.size(); ++b) {
+                const std::size_t bytes = elements(b, r) * sizeof(T);
+                if (const Part& part = step_.sums[bucket_[b]].nodes()[n].part) put(part->data() + begin(b, r), bytes);
+                else if (early_) to = std::fill_n(to, bytes, std::byte{0});
+            }
+        return to;
+    }
+
+    /// Adds the parts that have arrived.
+    void add() {
+        const std::size_t rank = step_.group->rank();
+        std::byte* from = buffers_->receive.data();
+        std::vector<std::vector<T*>> parts(step_.nodes.size(), std::vector<T*>(bucket_.size()));  // null: none
+        for (std::size_t n = 0; n < step_.nodes.size();) {
+            const std::size_t first = n, sender = step_.nodes[n].rank;
+            while (n < step_.nodes.size() && step_.nodes[n].rank == sender) ++n;
+            for (std::size_t i = first; early_ && i < n; ++i)
+                for (const std::size_t p : bucket_) {
+                    std::memcpy(&step_.nodes[i].entries[p], from, sizeof(NodeEntry));
+                    from += sizeof(NodeEntry);
+                }
+            for (std::size_t i = first; i < n; ++i)
+                for (std::size_t b = 0; b < bucket_.size(); ++b) {
+                    const bool present = step_.nodes[i].entries[bucket_[b]].present;
+                    if (present) parts[i][b] = reinterpret_cast<T*>(from);
+                    if (early_ || present) from += elements(b, rank) * sizeof(T);
+                }
+        }
+        own_.emplace(step_.tape->execution(), own_elements(rank));
+        T* to = own_->data();
+        for (std::size_t b = 0; b < bucket_.size(); ++b) {
+            const std::size_t p = bucket_[b], count = elements(b, rank);
+            struct Sum {
+                T* data;
+                CarriedScale scale;
+            };
+            TreeSum<Sum> sum;
+            for (std::size_t n = 0; n < step_.nodes.size(); ++n)
+                sum.add(step_.nodes[n].range,
+                        {parts[n][b], {step_.nodes[n].entries[p].scale, step_.nodes[n].entries[p].any}}, step_.count,
+                        [&](Sum& left, Sum&& right, MicroBatchRange node) {
+                            if (right.data == nullptr) return;
+                            if (left.data == nullptr) {
+                                left = right;
+                                return;
+                            }
+                            const CarriedScale whole =
+                                scale_of_sum(left.scale, right.scale, step_.rounding(), step_.scale_word(p, node));
+                            add_scaled_elements(step_.tape->execution(), left.data, std::as_const(right.data), count,
+                                                left.scale.scale / whole.scale, right.scale.scale / whole.scale);
+                            left.scale = whole;
+                        });
+            const Sum& whole = sum.nodes().front().part;
+            scales_.push_back(whole.data == nullptr ? std::nullopt : std::optional(whole.scale));
+            if (whole.data != nullptr) std::copy_n(whole.data, count, to);
+            to += count;
+        }
+        buffers_.reset();
+    }
+
+    StepGradients<T>& step_;
+    std::vector<std::size_t> bucket_;
+    bool early_;
+    std::unique_ptr<Buffers> buffers_{};                 ///< until the parts are added
+    std::optional<Scratch<T>> own_{};                    ///< the sums that this process has computed
+    std::vector<std::optional<CarriedScale>> scales_{};  ///< of the sums; empty: reached by no micro-batch
+};
 
 }  // namespace unitscale::train

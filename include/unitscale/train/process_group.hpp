@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <numeric>
 #include <span>
 #include <string>
@@ -13,6 +14,20 @@
 #include <vector>
 
 namespace unitscale::train {
+
+/// An exchange that has begun, and goes on while the process does other work. This class is one that has ended.
+class PendingExchange {
+public:
+    PendingExchange() = default;
+    PendingExchange(const PendingExchange&) = delete;
+    PendingExchange& operator=(const PendingExchange&) = delete;
+    virtual ~PendingExchange() = default;
+
+    /// Whether it has ended. The call lets it go on.
+    [[nodiscard]] virtual bool is_done() { return true; }
+    /// Waits for its end.
+    virtual void wait() {}
+};
 
 /// Processes that train one model together. This class is a group of one process; distributed::Communicator is a group
 /// over MPI. Every process of a group calls the same functions in the same order. Data are bytes: all processes hold
@@ -34,6 +49,14 @@ public:
     virtual void exchange(std::span<const std::byte> send, std::span<const std::size_t> /*send_bytes*/,
                           std::span<std::byte> receive, std::span<const std::size_t> /*receive_bytes*/) {
         std::copy(send.begin(), send.end(), receive.begin());
+    }
+    /// Begins such an exchange. The buffers belong to it until it is done; the sizes do not.
+    [[nodiscard]] virtual std::unique_ptr<PendingExchange> begin_exchange(std::span<const std::byte> send,
+                                                                          std::span<const std::size_t> send_bytes,
+                                                                          std::span<std::byte> receive,
+                                                                          std::span<const std::size_t> receive_bytes) {
+        exchange(send, send_bytes, receive, receive_bytes);
+        return std::make_unique<PendingExchange>();
     }
     /// Gives `mine` to all. `all` gets the bytes of processes 0, 1, ... one behind the other, `bytes[r]` of process r.
     virtual void collect(std::span<const std::byte> mine, std::span<std::byte> all,
@@ -57,6 +80,19 @@ public:
             for (std::size_t r = 1; r < processes; ++r) largest[i] = std::max(largest[i], received[r * count + i]);
         }
         collect(std::as_bytes(std::span(largest)), std::as_writable_bytes(numbers), bytes);
+    }
+
+    /// numbers[i] := the sum of the numbers[i] of all processes, added in their order. Every process gives as many
+    /// numbers.
+    void sum(std::span<double> numbers) {
+        if (size() == 1) return;
+        std::vector<double> all(size() * numbers.size());
+        collect(std::as_bytes(numbers), std::as_writable_bytes(std::span(all)),
+                std::vector<std::size_t>(size(), numbers.size_bytes()));
+        for (std::size_t i = 0; i < numbers.size(); ++i) {
+            numbers[i] = all[i];
+            for (std::size_t r = 1; r < size(); ++r) numbers[i] += all[r * numbers.size() + i];
+        }
     }
 
     /// The bytes of every process, in the order of processes. Their numbers of bytes may differ.

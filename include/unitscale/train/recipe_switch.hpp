@@ -204,11 +204,13 @@ template <class T>
 /// Step, seed and planned forward factors are carried, and so is the number of skipped steps.
 /// Not carried: gradients, the loss scale, the magnitudes of past steps that it and `delayed` scales follow.
 /// `run.optimiser` is any class with `visit_state`, as `save_run` takes it.
-/// Error: an optimiser of one's own has state that is neither a StoredTensor nor a Tensor<Accum<T>>.
+/// Errors: an optimiser of one's own has state that is neither a StoredTensor nor a Tensor<Accum<T>>; other processes
+/// hold a part of the optimiser's state.
 /// Test: tests/train/recipe_switch_test.cpp
 template <class T, class Optimiser>
 [[nodiscard]] CarriedRun<Accum<T>> leave_recipe(const RunParts<T, Optimiser>& run, const Recipe& recipe) {
     using State = optim::StoredTensor<Accum<T>>;
+    optim::check_whole_state("recipe switch", run.optimiser);
     StateIndex<Accum<T>> index;
     run.optimiser.visit_state(index);
     CarriedRun<Accum<T>> carried{.recipe = recipe,

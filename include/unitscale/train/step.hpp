@@ -8,11 +8,13 @@
 #include <unitscale/optim/loss_scaler.hpp>
 #include <unitscale/optim/quantise_gradients.hpp>
 #include <unitscale/train/batches.hpp>
+#include <unitscale/train/process_group.hpp>
 
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 namespace unitscale::train {
 
@@ -58,8 +60,18 @@ public:
     virtual void add_gradient(std::size_t micro_batch, Parameter<T>& parameter) = 0;
     /// Ends a micro-batch, whose gradients have all been added.
     virtual void add_loss(std::size_t micro_batch, double loss) = 0;
-    /// Ends the step: returns its loss, and gives every parameter the gradient of the whole step.
+    /// Ends the step: returns its loss, and gives every parameter the gradient of the whole step. Where processes share
+    /// the gradients among each other, only owned parameters get theirs.
     [[nodiscard]] virtual double finish() = 0;
+
+    /// Whether this process updates each of the parameters, and keeps their state; empty: it updates all.
+    [[nodiscard]] virtual std::vector<bool> owned(std::span<Parameter<T>* const> /*parameters*/) const { return {}; }
+    /// Adds numbers that belong to gradients (`optim::SumOfProcesses`), where processes share these.
+    virtual void sum(std::span<double> /*numbers*/) {}
+    /// Ends an update: every parameter gets the value that its owner has found.
+    virtual void share_values() {}
+    /// The processes that share the optimiser's state among each other; null: each has all of it.
+    [[nodiscard]] virtual ProcessGroup* state_group() const noexcept { return nullptr; }
     /// Whether this process writes the files of the training.
     [[nodiscard]] virtual bool writes_files() const noexcept = 0;
 };
@@ -75,6 +87,7 @@ public:
 /// With a scaler, a step with a finite loss and gradients that are not finite is `skipped`.
 /// With a reducer, this process computes its share of the micro-batches, and the reducer joins them. `loss_of(0)` also
 /// runs for the plan, in every process. Without a reducer the micro-batches are added one after the other.
+/// With a reducer that shares state among processes, each updates what it owns, and all get the new values.
 /// Errors: no micro-batches; the errors of the tape, the optimiser and the reducer. Test: tests/train/step_test.cpp
 template <class T, class Optimiser, class LossOf>
 [[nodiscard]] StepResult take_step(Tape<T>& tape, Optimiser& optimiser, std::size_t micro_batches, LossOf&& loss_of,
@@ -85,7 +98,12 @@ template <class T, class Optimiser, class LossOf>
     optimiser.clear_gradients();
     typename StepReducer<T>::Share share{0, micro_batches};
     const double seed = scaler != nullptr ? scaler->scale() : 1.0;
-    if (reducer != nullptr) share = reducer->begin(tape, optimiser.parameters(), micro_batches, seed);
+    optim::SumOfProcesses sum;
+    if (reducer != nullptr) {
+        optimiser.set_owned(reducer->owned(optimiser.parameters()));
+        sum = [reducer](std::span<double> numbers) { reducer->sum(numbers); };
+        share = reducer->begin(tape, optimiser.parameters(), micro_batches, seed);
+    }
     tape.plan([&] { return loss_of(std::size_t{0}); }, {.micro_batches = micro_batches});
     const Storage& storage = tape.recipe().storage;
     const auto quantise = [&](Parameter<T>& parameter) {
@@ -112,17 +130,18 @@ template <class T, class Optimiser, class LossOf>
     for (Parameter<T>* parameter : optimiser.parameters()) quantise(*parameter);
     if (scaler != nullptr) {
         scaler->template unscale<T>(optimiser.parameters());
-        scaler->template measure<T>(tape.execution(), optimiser.parameters());
-        result.gradient_norm = optim::gradient_norm<T>(tape.execution(), optimiser.parameters());
+        scaler->template measure<T>(tape.execution(), optimiser.parameters(), sum);
+        result.gradient_norm = optim::gradient_norm<T>(tape.execution(), optimiser.parameters(), sum);
         result.skipped = !scaler->update(std::isfinite(result.gradient_norm));
         if (result.skipped) return result;
     }
     if (tape.recipe().clip_norm > 0.0) {
         result.gradient_norm =
-            optim::clip_gradients<T>(tape.execution(), optimiser.parameters(), tape.recipe().clip_norm);
+            optim::clip_gradients<T>(tape.execution(), optimiser.parameters(), tape.recipe().clip_norm, sum);
         if (!std::isfinite(result.gradient_norm)) return result;
     }
     optimiser.step(tape.execution(), learning_rate);
+    if (reducer != nullptr) reducer->share_values();
     result.updated = true;
     return result;
 }

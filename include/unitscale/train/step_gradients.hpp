@@ -45,7 +45,9 @@ struct StepGradients {
     std::vector<Parameter<T>*> parameters{};
     std::vector<TreeSum<Part>> sums{};  ///< by parameter: the nodes of this process
     std::vector<ProcessNode> nodes{};   ///< of all processes, from left to right
-    std::size_t sent_bytes = 0;         ///< of gradients, by this process to others
+    /// By parameter, the process that alone gets the sum; empty: all get it, and each computes a part.
+    std::vector<std::size_t> owners{};
+    std::size_t sent_bytes = 0;  ///< of gradients, by this process to others
 
     [[nodiscard]] ScaleRounding rounding() const {
         return tape->propagates() ? tape->recipe().propagate.rounding : ScaleRounding::down;
@@ -56,6 +58,11 @@ struct StepGradients {
         const ScalingState& state = tape->state();
         const std::uint64_t place = mix(hash_name(parameters[p]->name()), state.step());
         return random_word({state.seed(), mix(place, mix(node.begin, node.end))}, 0);
+    }
+    /// The entry of node n of this process.
+    [[nodiscard]] NodeEntry entry(std::size_t p, std::size_t n) {
+        const Part& part = sums[p].nodes()[n].part;
+        return part ? NodeEntry{part->scale(), true, part->any_scale()} : NodeEntry{};
     }
     /// The scale that the sum of a parameter's gradients has.
     [[nodiscard]] CarriedScale scale_of_all(std::size_t p) const {
@@ -71,10 +78,18 @@ struct StepGradients {
         }
         return sum.nodes().front().part.value_or(CarriedScale{});
     }
-    /// Counts the parts that this process sends to others, and the sums of its own part, which it sends to each.
+    /// Whether this process gets the sum of a parameter's gradients.
+    [[nodiscard]] bool gets(std::size_t p) const { return owners.empty() || owners[p] == group->rank(); }
+    /// The first element of parameter p whose sum process r computes: it ends where the next process begins. `shared`:
+    /// this element where all processes compute a part.
+    [[nodiscard]] std::size_t part_begin(std::size_t p, std::size_t r, std::size_t shared) const {
+        return owners.empty() ? shared : r > owners[p] ? parameters[p]->size() : 0;
+    }
+    /// Counts the parts that this process sends to others, and the sums of its own part, which it sends to each that
+    /// gets them.
     void count_sent(std::span<const std::size_t> part_bytes, std::size_t own_bytes) noexcept {
         for (std::size_t r = 0; r < part_bytes.size(); ++r)
-            if (r != group->rank()) sent_bytes += part_bytes[r] + own_bytes;
+            if (r != group->rank()) sent_bytes += part_bytes[r] + (owners.empty() ? own_bytes : 0);
     }
 };
 

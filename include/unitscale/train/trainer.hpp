@@ -85,8 +85,13 @@ public:
     /// From now on the reducer shares out and joins the micro-batches of every step. Processes that train together each
     /// have a trainer with a `TreeReducer` of one group. Null, as at first: this process computes all micro-batches,
     /// one after the other, or by a `TreeReducer` of its own if the recipe has a `communication`.
+    /// If the reducer shares the optimiser's state among processes, this one keeps only what it owns. Set such a
+    /// reducer before `resume` and the first step: state that is not owned then never takes memory.
+    /// Error: state of steps so far is in another process (`Optimiser::set_owned`).
     void set_reducer(std::shared_ptr<StepReducer<T>> reducer) {
-        reducer_ = reducer != nullptr ? std::move(reducer) : reducer_of(recipe_);
+        if (reducer == nullptr) reducer = reducer_of(recipe_);
+        optimiser_.set_owned(reducer != nullptr ? reducer->owned(parameters_) : std::vector<bool>{});
+        reducer_ = std::move(reducer);
     }
 
     /// The result of `run(tape)` in a step without gradients, dropout and randomness: a loss, or what else is wanted.
@@ -100,10 +105,13 @@ public:
     [[nodiscard]] std::uint64_t steps() const noexcept { return state_.step(); }
 
     /// Saves the run, with numbers and texts of the caller's own (`save_run`). With a reducer one process writes the
-    /// file, and the others do nothing.
+    /// file. All processes must call the function if the reducer shares the optimiser's state; else the others do
+    /// nothing.
     void save(const std::filesystem::path& path, const std::map<std::string, double>& more = {},
               const std::map<std::string, std::string>& texts = {}) {
-        if (reducer_ == nullptr || reducer_->writes_files()) save_run(path, parts(), recipe_, more, texts);
+        ProcessGroup* const group = reducer_ != nullptr ? reducer_->state_group() : nullptr;
+        if (group != nullptr || reducer_ == nullptr || reducer_->writes_files())
+            save_run(path, parts(), recipe_, more, texts, group);
     }
     /// Goes on with a saved run, to the bit. Returns the caller's numbers. Given texts must equal the saved ones.
     /// Errors: as `load_run`; a run of more steps than the schedule has. On an error nothing is changed.

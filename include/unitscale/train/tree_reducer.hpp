@@ -8,10 +8,12 @@
 #include <unitscale/scaling/communication.hpp>
 #include <unitscale/scaling/recipe.hpp>
 #include <unitscale/tensor/tensor.hpp>
+#include <unitscale/train/early_joins.hpp>
 #include <unitscale/train/join_codes.hpp>
 #include <unitscale/train/join_elements.hpp>
 #include <unitscale/train/micro_batch_tree.hpp>
 #include <unitscale/train/process_group.hpp>
+#include <unitscale/train/sharding.hpp>
 #include <unitscale/train/shared_facts.hpp>
 #include <unitscale/train/step.hpp>
 #include <unitscale/train/step_gradients.hpp>
@@ -31,6 +33,15 @@
 
 namespace unitscale::train {
 
+struct TreeReducerOptions {
+    Sharding sharding = Sharding::none;
+    /// Gradients are sent while the last micro-batch's backward pass goes on. It changes no bit. Gradients that travel
+    /// as codes wait for the end of the step.
+    bool overlap = false;
+    /// Elements of gradients that are sent at a time: few sends, and little memory beside the gradients.
+    std::size_t bucket_elements = std::size_t{1} << 22;
+};
+
 /// Adds the micro-batches of a step in one fixed binary tree (`are_siblings`), whichever process computed them:
 ///   gradient = (g0 + g1) + (g2 + g3), each sum rounded to T once; losses likewise, in double
 /// A step therefore has equal bits in 1, 2 or more processes. Process r of R computes micro-batches from k r / R up to
@@ -40,6 +51,11 @@ namespace unitscale::train {
 /// Each process is left with the sums of its own nodes. Of these, process r gets its share of every gradient's elements
 /// from all, adds it in the rest of the tree, and gives the sums to all. So every process sends and receives about
 /// twice the size of the gradients. All processes then have equal gradients, and take equal updates.
+///
+/// Where processes share state (`Sharding`), each updates the parameters that it owns (`owners_of`), and gives their
+/// values to all. Under `gradients` the owner adds a parameter's whole gradient, and no other process gets the sum. A
+/// step's bits stay: norms of gradients are added in the order of parameters, as in one process. Every process must
+/// call `Trainer::save` then.
 ///
 /// Under a recipe's `communication` each micro-batch is a worker, whose gradients travel as codes (`Communication`). A
 /// process then sends a part for each of its micro-batches, and keeps their gradients until the step ends. A block of
@@ -56,8 +72,10 @@ template <class T>
 class TreeReducer final : public StepReducer<T> {
 public:
     explicit TreeReducer(std::shared_ptr<ProcessGroup> group = std::make_shared<ProcessGroup>(),
-                         std::vector<SharedFact> facts = {})
-        : group_(std::move(group)), facts_(std::move(facts)) {}
+                         std::vector<SharedFact> facts = {}, const TreeReducerOptions& options = {})
+        : group_(std::move(group)), facts_(std::move(facts)), options_(options) {
+        check(options.bucket_elements > 0, "TreeReducer: bucket_elements is 0; expected a positive number");
+    }
 
     [[nodiscard]] typename StepReducer<T>::Share begin(Tape<T>& tape, std::span<Parameter<T>* const> parameters,
                                                        std::size_t micro_batches, double seed) override {
@@ -75,13 +93,22 @@ public:
             places_.clear();
             for (std::size_t p = 0; p < step_.parameters.size(); ++p) places_[step_.parameters[p]] = p;
             step_.sums.resize(step_.parameters.size());
+            owners_ = owners_of(sizes_of(parameters), size);
+            if (options_.sharding == Sharding::gradients) step_.owners = owners_;
             join_codes_.forget();
         }
         for (auto& sum : step_.sums) sum.clear();
         losses_.clear();
         own_losses_.clear();
+        reached_.assign(parameters.size(), false);
         if (!compared_) compare();
+        if (size > 1) check_same_step();
+        step_.nodes.clear();
+        for (std::size_t r = 0; r < size; ++r)
+            for (const MicroBatchRange range : ends_with(share_of(r)))
+                step_.nodes.push_back({r, range, std::vector<NodeEntry>(step_.sums.size())});
         share_ = share_of(rank);
+        if (joins_early()) early_joins_.begin(step_, options_.bucket_elements);
         return {share_.begin, share_.end};
     }
 
@@ -92,6 +119,9 @@ public:
         Gradient part(std::move(parameter.gradient()));
         parameter.clear_gradient();
         add_part(found->second, micro_batch, std::move(part));
+        if (!joins_early()) return;
+        if (micro_batch + 1 == share_.end) early_joins_.complete(found->second);
+        early_joins_.progress();
     }
 
     void add_loss(std::size_t micro_batch, double loss) override {
@@ -99,12 +129,15 @@ public:
         for (std::size_t p = 0; p < step_.sums.size(); ++p)  // parameters that the micro-batch did not reach
             if (step_.sums[p].nodes().empty() || step_.sums[p].nodes().back().range.end == micro_batch)
                 add_part(p, micro_batch, std::nullopt);
+        if (joins_early() && micro_batch + 1 == share_.end) early_joins_.complete_all();
     }
 
     [[nodiscard]] double finish() override {
         if (group_->size() > 1 || rule() != nullptr) {
             share_state();
-            join_gradients();
+            if (joins_early())
+                early_joins_.end([this](auto bucket, auto&& sums) { take_sums(bucket, std::move(sums)); });
+            else join_gradients();
         } else {
             for (std::size_t i = 0; i < step_.count; ++i) add_loss_of(i, own_losses_[i]);
             for (std::size_t p = 0; p < step_.sums.size(); ++p)
@@ -114,14 +147,51 @@ public:
         return losses_.nodes().front().part;
     }
 
+    [[nodiscard]] std::vector<bool> owned(std::span<Parameter<T>* const> parameters) const override {
+        if (!shares_state()) return {};
+        const auto owners = owners_of(sizes_of(parameters), group_->size());
+        std::vector<bool> own;
+        for (const std::size_t owner : owners) own.push_back(owner == group_->rank());
+        return own;
+    }
+    void sum(std::span<double> numbers) override {
+        if (options_.sharding == Sharding::gradients) group_->sum(numbers);
+    }
+    void share_values() override {
+        if (!shares_state()) return;
+        std::vector<Parameter<T>*> updated;
+        std::vector<std::size_t> owners;
+        for (std::size_t p = 0; p < step_.parameters.size(); ++p) {
+            if (!reached_[p] || !step_.parameters[p]->requires_gradient()) continue;
+            updated.push_back(step_.parameters[p]);
+            owners.push_back(owners_[p]);
+        }
+        step_.sent_bytes +=
+            train::share_values<T>(*group_, step_.tape->execution(), updated, owners, options_.bucket_elements);
+    }
+    [[nodiscard]] ProcessGroup* state_group() const noexcept override {
+        return shares_state() ? group_.get() : nullptr;
+    }
     [[nodiscard]] bool writes_files() const noexcept override { return group_->rank() == 0; }
 
     /// Bytes of gradients that this process has sent to others in the last step: parts of its nodes or micro-batches,
-    /// and the sums of its own part to each.
+    /// and the sums of its own part to each. Where processes share state, values that it has sent are counted too.
     [[nodiscard]] std::size_t sent_bytes() const noexcept { return step_.sent_bytes; }
 
 private:
     using Gradient = typename StepGradients<T>::Part;
+
+    [[nodiscard]] bool shares_state() const noexcept {
+        return options_.sharding != Sharding::none && group_->size() > 1;
+    }
+    [[nodiscard]] bool joins_early() const noexcept {
+        return options_.overlap && group_->size() > 1 && rule() == nullptr;
+    }
+    [[nodiscard]] static std::vector<std::size_t> sizes_of(std::span<Parameter<T>* const> parameters) {
+        std::vector<std::size_t> sizes;
+        for (const Parameter<T>* parameter : parameters) sizes.push_back(parameter->size());
+        return sizes;
+    }
 
     [[nodiscard]] MicroBatchRange share_of(std::size_t rank) const noexcept {
         return {step_.count * rank / group_->size(), step_.count * (rank + 1) / group_->size()};
@@ -145,9 +215,23 @@ private:
             build_fact(), recipe_fact(step_.tape->recipe()), {"seed", concatenate(step_.tape->state().seed())}};
         facts.insert(facts.end(), facts_.begin(), facts_.end());
         facts.emplace_back("step", concatenate(step_.tape->state().step()));
+        facts.emplace_back("sharding", name(options_.sharding));
+        facts.emplace_back("overlap", concatenate(options_.overlap, " by ", options_.bucket_elements));
         for (SharedFact& fact : parameter_facts<T>(step_.parameters)) facts.push_back(std::move(fact));
         check_same(*group_, facts);
         compared_ = true;
+    }
+
+    /// Error: other processes take another step, or divide it otherwise.
+    void check_same_step() {
+        const std::uint64_t mine[2] = {step_.count, step_.tape->state().step() + 1};
+        std::vector<std::uint64_t> all(2 * group_->size());
+        group_->collect(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)),
+                        std::vector<std::size_t>(group_->size(), sizeof mine));
+        for (std::size_t rank = 0; rank < group_->size(); ++rank)
+            check(all[2 * rank] == mine[0] && all[2 * rank + 1] == mine[1], "TreeReducer: rank ", rank, " is at step ",
+                  all[2 * rank + 1], " with ", all[2 * rank], " micro-batches, rank ", group_->rank(), " at step ",
+                  mine[1], " with ", mine[0]);
     }
 
     void add_part(std::size_t p, std::size_t micro_batch, Gradient&& part) {
@@ -174,7 +258,8 @@ private:
         if (rule() != nullptr) step_.parameters[p]->mark(GradientStep::communicate);
     }
 
-    /// Tells all processes the losses of this one, its nodes' entries, and the magnitudes that it has measured.
+    /// Tells all processes the losses of this one, the magnitudes that it has measured, and its nodes' entries, which
+    /// early joins send themselves.
     void share_state() {
         std::vector<std::byte> mine;
         const auto put = [&](const auto& value) {
@@ -182,12 +267,9 @@ private:
             const auto bytes = std::as_bytes(std::span(&value, 1));
             mine.insert(mine.end(), bytes.begin(), bytes.end());
         };
-        put(static_cast<std::uint64_t>(step_.count));
-        put(step_.tape->state().step());
         for (const double loss : own_losses_) put(loss);
-        for (auto& sum : step_.sums)
-            for (const auto& node : sum.nodes())
-                put(node.part ? NodeEntry{node.part->scale(), true, node.part->any_scale()} : NodeEntry{});
+        for (std::size_t p = 0; !joins_early() && p < step_.sums.size(); ++p)
+            for (std::size_t n = 0; n < step_.sums[p].nodes().size(); ++n) put(step_.entry(p, n));
         step_.tape->state().for_each_magnitude(
             [&](const std::string& path, std::size_t place, float largest, std::size_t history) {
                 put(static_cast<std::uint64_t>(path.size()));
@@ -199,7 +281,6 @@ private:
             });
 
         const auto parts = group_->gather(mine);
-        step_.nodes.clear();
         for (std::size_t rank = 0; rank < parts.size(); ++rank) {
             std::span<const std::byte> rest = parts[rank];
             const auto take = [&]<class V>(V value) {
@@ -208,17 +289,11 @@ private:
                 rest = rest.subspan(sizeof value);
                 return value;
             };
-            const auto count = take(std::uint64_t{}), step = take(std::uint64_t{});
-            check(count == step_.count && step == step_.tape->state().step(), "TreeReducer: rank ", rank,
-                  " is at step ", step, " with ", count, " micro-batches, rank ", group_->rank(), " at step ",
-                  step_.tape->state().step(), " with ", step_.count);
             const MicroBatchRange share = share_of(rank);
             for (std::size_t i = share.begin; i < share.end; ++i) add_loss_of(i, take(0.0));
-            const std::size_t first = step_.nodes.size();
-            for (const MicroBatchRange range : ends_with(share))
-                step_.nodes.push_back({rank, range, std::vector<NodeEntry>(step_.sums.size())});
-            for (std::size_t p = 0; p < step_.sums.size(); ++p)
-                for (std::size_t n = first; n < step_.nodes.size(); ++n) step_.nodes[n].entries[p] = take(NodeEntry{});
+            for (std::size_t p = 0; !joins_early() && p < step_.sums.size(); ++p)
+                for (ProcessNode& node : step_.nodes)
+                    if (node.rank == rank) node.entries[p] = take(NodeEntry{});
             while (!rest.empty()) {
                 std::string path(take(std::uint64_t{}), ' ');
                 check(rest.size() >= path.size(), "TreeReducer: rank ", rank, " has sent too little");
@@ -242,7 +317,7 @@ private:
             if (!reached) continue;
             bucket.push_back(p);
             elements += step_.parameters[p]->size();
-            if (elements < bucket_elements) continue;
+            if (elements < options_.bucket_elements) continue;
             join(bucket);
             bucket.clear();
             elements = 0;
@@ -250,19 +325,22 @@ private:
         if (!bucket.empty()) join(bucket);
     }
     void join(std::span<const std::size_t> bucket) {
-        std::vector<Tensor<T>> wholes =
-            rule() != nullptr ? join_codes_(step_, bucket, *rule(), seed_) : join_elements(step_, bucket);
+        if (rule() != nullptr) take_sums(bucket, join_codes_(step_, bucket, *rule(), seed_));
+        else take_sums(bucket, ElementJoin<T>(step_, {bucket.begin(), bucket.end()}, JoinTime::at_end).sums());
+    }
+    void take_sums(std::span<const std::size_t> bucket, std::vector<Gradient>&& wholes) {
         for (std::size_t b = 0; b < bucket.size(); ++b) {
-            step_.sums[bucket[b]].clear();
-            give(bucket[b], std::move(wholes[b]));
+            const std::size_t p = bucket[b];
+            step_.sums[p].clear();
+            reached_[p] =
+                std::ranges::any_of(step_.nodes, [p](const ProcessNode& node) { return node.entries[p].present; });
+            if (wholes[b]) give(p, std::move(*wholes[b]));
         }
     }
 
-    /// Elements of gradients that are sent at a time: few sends, and little memory beside the gradients.
-    static constexpr std::size_t bucket_elements = std::size_t{1} << 22;
-
     std::shared_ptr<ProcessGroup> group_;
     std::vector<SharedFact> facts_;
+    TreeReducerOptions options_;
     bool compared_ = false;
     MicroBatchRange share_{0, 0};
     double seed_ = 1.0;
@@ -271,6 +349,9 @@ private:
     std::vector<double> own_losses_{};
     TreeSum<double> losses_{};
     JoinCodes<T> join_codes_{};
+    std::vector<std::size_t> owners_{};  ///< by parameter
+    std::vector<bool> reached_{};        ///< by parameter: it has a gradient of the step, here or at its owner
+    EarlyJoins<T> early_joins_{};
     std::shared_ptr<const Recipe> recipe_{};
 };
 
