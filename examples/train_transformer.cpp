@@ -91,6 +91,10 @@ int main(int argc, char** argv) {
         ->capture_default_str();
     processes.add_option(app);
     processes.add_wait_limit(app);
+    app.add_option("--shard", options.shard, "state that each process of --distributed keeps of its parameters alone")
+        ->check(CLI::IsMember({"none", "optimiser", "gradients"}))
+        ->capture_default_str();
+    app.add_flag("--overlap", options.overlap, "processes send gradients while the backward pass goes on");
     app.add_flag("--recompute", options.recompute,
                  "keep only the input of each block and compute the block again: less memory, slower");
     app.add_option("--seed", options.seed, "seed of initial values, data order and sampling")->capture_default_str();

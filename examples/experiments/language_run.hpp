@@ -79,7 +79,9 @@ public:
         if (!options_.log.empty() && !continues_)
             course_.log = std::make_unique<io::JsonLog>(options_.log, !options.resume.empty());
         if (options_.group != nullptr)
-            reducer_ = std::make_shared<train::TreeReducer<T>>(options_.group, shared_facts(options_, *data_));
+            reducer_ = std::make_shared<train::TreeReducer<T>>(
+                options_.group, shared_facts(options_, *data_),
+                train::TreeReducerOptions{train::parse_sharding(options_.shard), options_.overlap});
         if (reducer_) trainer_.set_reducer(reducer_);
         if (continues_) or_run_failed([&] { train::enter_recipe(before->carried, trainer_.parts(), recipe_); });
     }
@@ -146,7 +148,7 @@ public:
     LanguageRunResult run_part(std::FILE* out, std::FILE* progress_stream, const StepWatcher& watch = {}) {
         if (!continues_) {
             course_.begin = Clock::now();
-            if (!options_.save.empty()) io::check_writable("checkpoint", options_.save);
+            if (!options_.save.empty() && writes_files()) io::check_writable("checkpoint", options_.save);
             restore(out);
         }
         if (continues_ && !options_.quiet)
@@ -182,6 +184,10 @@ public:
         for (const Parameter<T>* parameter : model_.parameters())
             result.weight_bytes += parameter->value().span().size_bytes();
         result.state_bytes = optimiser_memory_->live_bytes();
+        if (options_.group != nullptr) {
+            const std::string table = memory_table(*options_.group, result);
+            if (!options_.quiet) std::fprintf(out, "\n%s", table.c_str());
+        }
         if (options_.sample > 0) write_sample(result);
         result.peak_rss_mb = peak_resident_megabytes();
         result.seconds = seconds_since(course_.begin);
@@ -206,6 +212,7 @@ private:
     /// The steps of the last tenth, which give the run's training loss.
     [[nodiscard]] std::size_t tail_steps() const noexcept { return std::max<std::size_t>(options_.steps / 10, 1); }
     [[nodiscard]] RandomKey data_key() const noexcept { return {options_.seed, hash_name("data")}; }
+    [[nodiscard]] bool writes_files() const noexcept { return !reducer_ || reducer_->writes_files(); }
     [[nodiscard]] bool scales_loss() const noexcept { return recipe_.loss_scaling.kind != LossScaleKind::none; }
     /// Micro-batch number `index` of a step.
     void fill(train::Batch& batch, std::size_t step, std::size_t index) const {
@@ -254,7 +261,8 @@ private:
                     batches.size());
             } while (options_.repeat_skipped && result.skipped &&
                      trainer_.scaler().skipped_in_a_row() <= train::most_skipped_steps);
-            check_step(result, step);
+            if (train::has_failed(result, trainer_.scaler(), options_.steps))
+                fail_step(result.loss, result.gradient_norm, step, trainer_.schedule().peak);
             seconds += seconds_since(begin);
             speed = static_cast<double>((step - done) * options_.batch * options_.seq) / seconds;
 
@@ -280,15 +288,6 @@ private:
             if (due && !options_.save.empty()) or_run_failed([&] { save(); });
         }
         return speed;
-    }
-
-    /// Error if the run has failed with this step: Diverged.
-    void check_step(const train::StepResult& result, std::size_t step) {
-        if (!train::has_failed(result, trainer_.scaler(), options_.steps)) return;
-        const bool finite = std::isfinite(result.loss);
-        throw Diverged(concatenate("train: the ", finite ? "gradient norm is " : "loss is ",
-                                   finite ? result.gradient_norm : result.loss, " at step ", step,
-                                   "; try a lower --lr (it is ", trainer_.schedule().peak, ")"));
     }
 
     /// Bits per token on a part of the text, or on at most `most` windows of it. Diverged: not finite.
@@ -323,7 +322,7 @@ private:
         auto all = texts();
         all.merge(optimiser_texts(options_));
         if (options_.switch_at) all["switch"] = switch_text(options_, recipes_);
-        train::save_run(options_.save, trainer_.parts(), recipe_, course_.numbers, all);
+        trainer_.save(options_.save, course_.numbers, all);
     }
 
     /// Restores the state of --resume or the weights of --weights.

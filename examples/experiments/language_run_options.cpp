@@ -16,6 +16,7 @@
 #include <unitscale/optim/schedule.hpp>
 #include <unitscale/train/batches.hpp>
 #include <unitscale/train/process_group.hpp>
+#include <unitscale/train/sharding.hpp>
 
 #include "experiments/constant_bias.hpp"
 #include "experiments/tokens.hpp"
@@ -281,6 +282,12 @@ void LanguageRunOptions::validate() const {
           " micro-batches");
     check(group == nullptr || group->size() <= micro_batches, "--distributed: ", group ? group->size() : 1,
           " processes share ", micro_batches, " micro-batches; expected --micro-batches of at least one for each");
+    const train::Sharding sharding = train::parse_sharding(shard);
+    check(group != nullptr || sharding == train::Sharding::none, "--shard: is ", shard,
+          "; expected --distributed, too");
+    check(group != nullptr || !overlap, "--overlap: expected --distributed, too");
+    check(!switch_at || sharding == train::Sharding::none, "--shard: is ", shard,
+          "; a run with --switch-at needs the whole state in every process");
     check(threads >= 1, "--threads: is ", threads, "; expected at least 1");
     check(!warmup || *warmup <= steps, "--warmup: ", warmup.value_or(0), " steps are more than the run's ", steps);
     check(!lr || (std::isfinite(*lr) && *lr > 0.0), "--lr: is ", lr.value_or(0.0), "; expected a positive number");

@@ -114,6 +114,8 @@ struct LanguageRunOptions {
     bool quiet = false;
     /// The processes that share the run's micro-batches, of which the first writes all files. Null: this one alone.
     std::shared_ptr<train::ProcessGroup> group{};
+    std::string shard = "none";  ///< of their state: none, optimiser or gradients (train::Sharding)
+    bool overlap = false;        ///< they send gradients while the backward pass goes on
 
     static constexpr std::size_t most = 1'000'000'000;  ///< upper bound of every size
 
@@ -192,7 +194,7 @@ struct LanguageStep {
         gradient_norm{};                 ///< before clipping; empty unless gradients are clipped or the loss is scaled
     std::optional<double> loss_scale{};  ///< of this step, where the recipe scales the loss
     std::uint64_t skipped = 0;           ///< skipped steps up to and including this one
-    std::optional<std::size_t> sent_bytes{};   ///< of gradients, by this process, where processes share the run
+    std::optional<std::size_t> sent_bytes{};   ///< by this process, of gradients and weights it owns (TreeReducer)
     std::optional<std::string> switched_to{};  ///< the recipe, in the first step after a switch
     std::optional<double> bytes_per_token{}, valid_bytes_per_token{};  ///< of the training and the validation text
     std::optional<double> valid_bpc_part{};  ///< on part of the validation text; empty where no evaluation was due
@@ -220,7 +222,7 @@ struct LanguageRunResult {
     std::size_t weight_bytes = 0;             ///< of the parameters' values
     std::size_t state_bytes = 0;              ///< of the optimiser: master weights and moments
     std::size_t step_bytes = 0;               ///< peak of a training step: activations, gradients, scratch
-    std::optional<std::size_t> sent_bytes{};  ///< of gradients in a step, by the first of processes that share the run
+    std::optional<std::size_t> sent_bytes{};  ///< in the last step, by the first of processes that share the run
     std::string sample{};
     WordCount words{};
 

@@ -8,10 +8,14 @@
 #include <unitscale/io/text_table.hpp>
 #include <unitscale/train/checkpoint.hpp>
 #include <unitscale/train/precision_table.hpp>
+#include <unitscale/train/sharding.hpp>
 
 #include <nlohmann/json.hpp>
 
+#include <array>
+#include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <string_view>
 
@@ -163,9 +167,28 @@ LanguageRunOptions options_of_process(LanguageRunOptions options) {
     if (options.group == nullptr || options.group->rank() == 0) return options;
     options.quiet = true;
     options.log.clear();
-    options.save.clear();
+    if (options.shard == name(train::Sharding::none)) options.save.clear();  // else all give their state to the first
     options.sample = 0;
     return options;
+}
+
+std::string memory_table(train::ProcessGroup& group, const LanguageRunResult& result) {
+    const std::array<std::uint64_t, 3> mine = {result.weight_bytes, result.state_bytes, result.step_bytes};
+    std::vector<std::vector<std::string>> rows = {{"process", "bytes of weights", "optimiser state", "step's peak"}};
+    const auto parts = group.gather(std::as_bytes(std::span(mine)));
+    for (std::size_t rank = 0; rank < parts.size(); ++rank) {
+        std::array<std::uint64_t, 3> bytes{};
+        std::memcpy(bytes.data(), parts[rank].data(), sizeof bytes);
+        rows.push_back({concatenate(rank)});
+        for (const std::uint64_t count : bytes) rows.back().push_back(concatenate(count));
+    }
+    return io::text_table(rows);
+}
+
+void fail_step(double loss, double gradient_norm, std::size_t step, double peak) {
+    const bool finite = std::isfinite(loss);
+    throw Diverged(concatenate("train: the ", finite ? "gradient norm is " : "loss is ", finite ? gradient_norm : loss,
+                               " at step ", step, "; try a lower --lr (it is ", peak, ")"));
 }
 
 std::vector<train::SharedFact> shared_facts(const LanguageRunOptions& options, const LanguageData& data) {
@@ -175,6 +198,9 @@ std::vector<train::SharedFact> shared_facts(const LanguageRunOptions& options, c
     if (options.warmup) json["warmup"] = *options.warmup;
     json["eval_every"] = options.eval_every;
     json["repeat_skipped"] = options.repeat_skipped;
+    json["shard"] = options.shard;
+    json["overlap"] = options.overlap;
+    if (options.shard != name(train::Sharding::none)) json["save"] = {options.save, options.save_every};
     const std::uint32_t sum = crc32(std::as_bytes(std::span(data.text)));
     return {{"data", concatenate(data.text.size(), " characters with checksum ", sum)}, {"options", json.dump()}};
 }

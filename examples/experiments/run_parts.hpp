@@ -70,6 +70,13 @@ struct LanguageData {
 /// Errors: the errors of LanguageRunOptions::validate.
 [[nodiscard]] LanguageRunOptions options_of_process(LanguageRunOptions options);
 
+/// The memory of each process that shares a run, a line each, in bytes: of weights, of the optimiser's state, and the
+/// peak of a step, which has the gradients. Every process calls it with its own bytes.
+[[nodiscard]] std::string memory_table(train::ProcessGroup& group, const LanguageRunResult& result);
+
+/// Ends a run that has failed with this step (train::has_failed): throws Diverged. `peak`: the run's learning rate.
+[[noreturn]] void fail_step(double loss, double gradient_norm, std::size_t step, double peak);
+
 /// What processes that share a run must agree on, beside the facts that train::TreeReducer compares: `data`, by a
 /// checksum of the text, and `options`, of model and training, as JSON.
 [[nodiscard]] std::vector<train::SharedFact> shared_facts(const LanguageRunOptions& options, const LanguageData& data);

@@ -33,6 +33,27 @@ for recipe in fp32 fp16-auto-loss-scaled unit-fp8 scalify-fp8-4 fp8-amax fp8-del
   done
 done
 
+# Processes that share the optimiser's state, or gradients too, and send while they compute: the same bits. Each process
+# then has less state, by whole parameters. A checkpoint of theirs is that of one process, and one goes on with it.
+for how in '--recipe unit-fp8 --optimiser lamb --shard optimiser --overlap' \
+  '--recipe fp16-auto-loss-scaled --set clip_norm=0.5 --shard gradients --overlap' '--recipe nvfp4 --shard gradients'; do
+  read -r -a how <<< "$how"
+  "$program" "${run[@]}" --steps 30 "${how[@]}" --log 1.jsonl --save 1.safetensors > out.txt 2>&1 ||
+    fail "${how[*]}: $(cat out.txt)"
+  whole=$(sed -nE 's/^0 +[0-9]+ +([0-9]+) +[0-9]+$/\1/p' out.txt)
+  for processes in 2 4; do
+    timeout 120 "$mpirun" -n $processes "$program" "${run[@]}" --steps 30 "${how[@]}" --log $processes.jsonl \
+      --save $processes.safetensors > out.txt 2> err.txt || fail "${how[*]}: $processes processes: $(cat err.txt)"
+    [[ $(losses 1.jsonl) == "$(losses $processes.jsonl)" ]] || fail "${how[*]}: other losses in $processes processes"
+    cmp -s 1.safetensors $processes.safetensors || fail "${how[*]}: another checkpoint of $processes processes"
+    parts=$(sed -nE 's/^[0-9]+ +[0-9]+ +([0-9]+) +[0-9]+$/\1/p' out.txt)
+    [[ $(wc -l <<< "$parts") == "$processes" ]] || fail "${how[*]}: not $processes lines of memory: $(cat out.txt)"
+    awk -v whole="$whole" '$1 > 0.8 * whole { bad = 1 } { sum += $1 } END {
+      exit bad || sum < 0.98 * whole || sum > 1.02 * whole }' <<< "$parts" ||
+      fail "${how[*]}: state of $whole bytes, shared as $parts"
+  done
+done
+
 # Two processes with a micro-batch each send half of every gradient, and the sum of the other half.
 for bytes in 4 1; do
   how=()
@@ -74,6 +95,9 @@ bad_run 2 '--distributed: 8 processes share 4 micro-batches; expected --micro-ba
   -n 8 "$program" "${run[@]}"
 bad_run 2 '--report: is page.html; a page needs every micro-batch in one process, without --distributed$' \
   -n 2 "$program" "${run[@]}" --report page.html
+bad_run 2 '--shard: is gradients; a run with --switch-at needs the whole state in every process$' \
+  -n 2 "$program" "${run[@]}" --shard gradients --switch-at 2 --switch-to unit-fp8
+bad_run 2 'processes: rank 1 has another options than rank 0: ' "${one[@]}" : "${one[@]}" --shard optimiser
 bad_run 2 "processes: rank 1 has another seed than rank 0: '2', not '1'\$" "${one[@]}" : "${one[@]}" --seed 2
 bad_run 2 'processes: rank 1 has another recipe than rank 0: ' "${one[@]}" : "${one[@]}" --set clip_norm=3
 bad_run 2 'processes: rank 2 has another data than rank 0: ' "${one[@]}" : "${one[@]}" : "${one[@]}" --data other.txt

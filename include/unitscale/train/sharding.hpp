@@ -2,6 +2,7 @@
 #pragma once
 
 #include <unitscale/autograd/parameter.hpp>
+#include <unitscale/base/error.hpp>
 #include <unitscale/base/memory.hpp>
 #include <unitscale/tensor/tensor.hpp>
 #include <unitscale/train/process_group.hpp>
@@ -26,6 +27,12 @@ enum class Sharding {
 };
 [[nodiscard]] constexpr std::string_view name(Sharding sharding) noexcept {
     return sharding == Sharding::none ? "none" : sharding == Sharding::optimiser ? "optimiser" : "gradients";
+}
+/// Error: another name.
+[[nodiscard]] inline Sharding parse_sharding(std::string_view text) {
+    for (const Sharding sharding : {Sharding::none, Sharding::optimiser, Sharding::gradients})
+        if (text == name(sharding)) return sharding;
+    fail("sharding: unknown name '", text, "'; expected none, optimiser or gradients");
 }
 
 /// The process that owns each parameter. Parameters of these sizes are given out from the largest to the smallest,
