@@ -73,7 +73,7 @@ TEST_CASE("processes exchange, collect and gather through MPI") {
 }
 
 TEST_CASE("a process that waits too long names those that have not answered") {
-    REQUIRE(session().local_size() >= 1);
+    REQUIRE(test::mpi_session().local_size() >= 1);
     CHECK(test::error_of([] { const distributed::Communicator none(MPI_COMM_WORLD, 0.0); }) ==
           "Communicator: a wait limit of 0 s; expected a positive number");
     distributed::Communicator together;
@@ -97,7 +97,7 @@ TEST_CASE("a process that waits too long names those that have not answered") {
 }
 
 TEST_CASE("a process that is late is waited for") {
-    REQUIRE(session().local_size() >= 1);
+    REQUIRE(test::mpi_session().local_size() >= 1);
     distributed::Communicator group(MPI_COMM_WORLD, 60.0);
     if (group.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
     const std::vector<std::byte> mine(1 << 20, static_cast<std::byte>(group.rank()));
@@ -121,7 +121,7 @@ TEST_CASE("30 steps have equal bits in the processes of MPI and in one process a
 }
 
 TEST_CASE("30 steps with shared state and overlap have equal bits in the processes of MPI and in one alone") {
-    REQUIRE(session().local_size() >= 1);
+    REQUIRE(test::mpi_session().local_size() >= 1);
     const auto group = std::make_shared<distributed::Communicator>();
     for (const char* name : {"fp16-histogram-loss-scaled", "umup-fp8", "scalify-fp8-4", "fp8-delayed"}) {
         const Recipe recipe = find_recipe(name);

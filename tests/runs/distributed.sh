@@ -36,7 +36,8 @@ done
 # Processes that share the optimiser's state, or gradients too, and send while they compute: the same bits. Each process
 # then has less state, by whole parameters. A checkpoint of theirs is that of one process, and one goes on with it.
 for how in '--recipe unit-fp8 --optimiser lamb --shard optimiser --overlap' \
-  '--recipe fp16-auto-loss-scaled --set clip_norm=0.5 --shard gradients --overlap' '--recipe nvfp4 --shard gradients'; do
+  '--recipe fp16-auto-loss-scaled --set clip_norm=0.5 --shard gradients --overlap' \
+  '--recipe nvfp4 --shard gradients'; do
   read -r -a how <<< "$how"
   "$program" "${run[@]}" --steps 30 "${how[@]}" --log 1.jsonl --save 1.safetensors > out.txt 2>&1 ||
     fail "${how[*]}: $(cat out.txt)"
