@@ -8,7 +8,6 @@
 #include <unitscale/optim/loss_scaler.hpp>
 #include <unitscale/optim/quantise_gradients.hpp>
 #include <unitscale/train/batches.hpp>
-#include <unitscale/train/process_group.hpp>
 
 #include <cmath>
 #include <cstddef>
@@ -17,6 +16,8 @@
 #include <vector>
 
 namespace unitscale::train {
+
+class ProcessGroup;
 
 /// The result of one training step.
 struct StepResult {
