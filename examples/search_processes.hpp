@@ -28,7 +28,7 @@
 #include <utility>
 #include <vector>
 
-// Searches whose runs are shared among the processes of mpirun. Tests: tests/runs/sweep.sh, compare_recipes.sh
+// The processes of mpirun share the runs of a search. Tests: tests/runs/sweep.sh, tests/runs/compare_recipes.sh
 namespace unitscale::examples {
 
 /// The processes of a search. With --distributed each trains as many runs at a time as --jobs says, each run in a
@@ -41,7 +41,7 @@ public:
     /// Adds the options.
     void add_options(CLI::App& app) {
         processes_.add_option(app,
-                              "share the runs among the processes that mpirun has started; --jobs are those of each");
+                              "share the runs among the processes of mpirun; each makes --jobs runs at a time");
         app.add_option("--patience", patience_,
                        "with --distributed: seconds after which a process that is silent is taken for dead")
             ->check(CLI::PositiveNumber)

@@ -89,7 +89,7 @@ public:
     [[nodiscard]] const SweepSpace& space() const noexcept { return space_; }
 
     /// Trains the runs. After an error no further run begins; the others leave checkpoints.
-    /// A run whose processes have died too often ends as failed and `lost`, and keeps its files.
+    /// A run is `lost` if its processes have died too often. It then counts as failed, and its files stay.
     /// Errors: the errors of train_run and of `events`.
     void train(const std::vector<SearchRun>& runs, const SearchEvents& events);
 
@@ -114,7 +114,7 @@ private:
     Measured measured_;
     std::string settings_;
     JobQueue queue_{};
-    std::set<std::filesystem::path> lost_{};  ///< of lost runs, whose files stay
+    std::set<std::filesystem::path> lost_{};  ///< checkpoints of lost runs, which stay
     std::mutex mutex_{};                      ///< guards the events
 };
 

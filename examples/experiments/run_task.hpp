@@ -27,7 +27,7 @@ struct RunTask {
     std::string recipe{}, settings{};  ///< fingerprints
 
     [[nodiscard]] std::string text() const;
-    /// Error: the text is not that of a task.
+    /// Error: the text does not describe a task.
     [[nodiscard]] static RunTask parse(std::string_view text);
     friend bool operator==(const RunTask&, const RunTask&) = default;
 };

@@ -100,7 +100,7 @@ private:
         for (int file = STDERR_FILENO + 1; file < most; ++file)
             if (fcntl(file, F_GETFD) >= 0) posix_spawn_file_actions_addclose(&files, file);
 
-        // A program whose reader is gone is to end, and this process may ignore that signal.
+        // SIGPIPE ends a program when nobody reads its output. A process that ignores SIGPIPE would hand that on.
         posix_spawnattr_t attributes;
         posix_spawnattr_init(&attributes);
         sigset_t none, usual;

@@ -220,7 +220,7 @@ private:
         }
     }
 
-    /// Names the first processes whose requests are not done, and receives nothing more from them.
+    /// Throws NoAnswer, which names the first processes that have not answered. Cancels what would be received.
     [[noreturn]] void give_up(Requests& requests) const {
         constexpr std::size_t most = 2;
         const std::size_t processes = size();

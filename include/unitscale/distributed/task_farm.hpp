@@ -30,9 +30,10 @@ struct TaskFarmOptions {
     std::chrono::milliseconds patience{60'000};  ///< a process that is silent for longer is lost
 };
 
-/// Tasks for the processes of an MPI communicator, as `xargs` has them: a program is run once for each task, whose text
-/// is the program's last argument. Process 0 gives the tasks out and hears every line that their programs write; all
-/// processes, process 0 too, run programs. So a program that crashes costs its task only, which is given out again.
+/// Tasks for the processes of an MPI communicator. As `xargs` does, the farm runs a program once for each task. The
+/// task's text is the program's last argument. Process 0 gives the tasks out, and hears every line that their programs
+/// write. All processes run programs, process 0 too. So a program that crashes costs its task only. The task is then
+/// given out again.
 ///   distributed::Session session;
 ///   distributed::TaskFarm farm({"./train.sh", "fp32"});  // fp32 0.1, fp32 0.2, ...
 ///   if (farm.rank() > 0) return farm.serve(), 0;

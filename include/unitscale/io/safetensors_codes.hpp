@@ -63,8 +63,8 @@ inline void add_decode_table(SafetensorsWriter& writer, const FloatFormat& forma
 /// Adds codes of one byte under one scale, which is stored instead of the tensor's. Errors: the errors of the writer.
 /// Test: tests/io/safetensors_codes_test.cpp
 template <CodedElement E>
-requires(sizeof(E) == 1) void add_tensor_codes(SafetensorsWriter& writer, const std::string& tensor, Tensor<E> codes,
-                                               double scale) {
+    requires(sizeof(E) == 1)
+void add_tensor_codes(SafetensorsWriter& writer, const std::string& tensor, Tensor<E> codes, double scale) {
     codes.set_scale(1.0);
     writer.add(tensor, std::move(codes));
     writer.add(tensor + ".scale", Tensor<double>(Shape{1}, {scale}));

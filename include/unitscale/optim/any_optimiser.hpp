@@ -58,12 +58,10 @@ public:
 
     [[nodiscard]] const AnyOptimiserOptions& options() const noexcept { return options_; }
     [[nodiscard]] const std::vector<Parameter<T>*>& parameters() const {
-        return std::visit(
-            [](const auto& chosen) -> const auto& { return chosen.parameters(); }, chosen_);
+        return std::visit([](const auto& chosen) -> const auto& { return chosen.parameters(); }, chosen_);
     }
     [[nodiscard]] const std::vector<ParameterSettings>& settings() const {
-        return std::visit(
-            [](const auto& chosen) -> const auto& { return chosen.settings(); }, chosen_);
+        return std::visit([](const auto& chosen) -> const auto& { return chosen.settings(); }, chosen_);
     }
     void clear_gradients() {
         std::visit([](auto& chosen) { chosen.clear_gradients(); }, chosen_);

@@ -71,7 +71,8 @@ public:
 
     /// From now on updates only the parameters with owned[i], and keeps state of these alone; other processes do so for
     /// the rest. Empty, as at first: all parameters. State of the rest is freed.
-    /// Errors: a number of entries other than parameters; a parameter whose state was left to another process before.
+    /// Errors: `owned` has another size than the parameters; a parameter becomes owned after a step in which another
+    /// process had its state.
     void set_owned(std::vector<bool> owned) {
         check(owned.empty() || owned.size() == parameters_.size(), name_, ": ", owned.size(),
               " owned parameters given; expected ", parameters_.size(), " or none");

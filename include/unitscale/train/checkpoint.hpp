@@ -361,7 +361,7 @@ struct RunParts {
 /// and the caller's own numbers `more` and `texts`.
 /// Random streams and the place in the data are functions of seed and step.
 /// `group`: processes that share the optimiser's state. Every one of them calls the function, and process 0 writes the
-/// file, of the same bytes as that of a process with all the state.
+/// file. One process that has all the state would write the same bytes.
 /// Errors: the errors of SafetensorsWriter, in every process; a group is missing.
 template <class T, class Optimiser>
 void save_run(const std::filesystem::path& path, const RunParts<T, Optimiser>& run, const Recipe& recipe,

@@ -51,7 +51,7 @@ public:
     void progress() {
         for (const auto& join : joins_) join->progress();
     }
-    /// Buckets whose join has begun.
+    /// The number of buckets that have begun to join.
     [[nodiscard]] std::size_t begun() const noexcept { return joins_.size(); }
     /// Waits for all joins. Calls take(bucket, sums) for each.
     template <class Take>
