@@ -52,7 +52,6 @@ while (($# > 0)); do
   shift 2
 done
 "$python" -c 'import torch' 2> /dev/null || stop "$python has no torch; name one that has with --python"
-export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
 # Names of a program and of files hold from the caller's directory, until here.
 [[ $python != */* ]] || python=$(cd -- "$(dirname -- "$python")" && pwd)/$(basename -- "$python")
 cd -- "$root"

@@ -23,7 +23,6 @@ done
 source "$root/tests/support/install.sh"
 need g++ cmake ninja-build libeigen3-dev libxtensor-dev nlohmann-json3-dev libcli11-dev libbenchmark-dev
 set_parallel_level
-export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
 cd -- "$root"
 cmake --preset release -B build/bench -DUNITSCALE_BENCH=ON -DUNITSCALE_TESTS=OFF -DUNITSCALE_EXAMPLES=OFF > /dev/null
 cmake --build build/bench --target bench_training
@@ -45,4 +44,5 @@ for width in 128 256 512; do
   done
 done
 printf '\n'
-build/bench/bench/bench_train_training --steps "$steps"
+# Threads that sleep as soon as they wait show how many of them work.
+OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive} build/bench/bench/bench_train_training --steps "$steps"

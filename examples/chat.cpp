@@ -3,6 +3,7 @@
 //   build/examples/chat --model llama3 --template llama3 --recipe fp8-amax
 
 #include <unitscale/base/error.hpp>
+#include <unitscale/base/wait_briefly.hpp>
 #include <unitscale/scaling/known_recipes.hpp>
 #include <unitscale/train/dialogue.hpp>
 #include <unitscale/train/generate.hpp>
@@ -188,6 +189,7 @@ void converse(nn::Decoder<T>& model, Tape<T>& tape, const Arguments& arguments, 
 }  // namespace
 
 int main(int argc, char** argv) {
+    wait_briefly(argv);
     Arguments arguments;
     CLI::App app(
         "A chat with a published model. Each line of stdin is a turn, and the model's reply follows on stdout. "

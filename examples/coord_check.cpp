@@ -7,6 +7,8 @@
 #include "language_options.hpp"
 #include "program.hpp"
 
+#include <unitscale/base/wait_briefly.hpp>
+
 #include <CLI/CLI.hpp>
 
 #include <cstdio>
@@ -15,6 +17,7 @@
 using namespace unitscale;
 
 int main(int argc, char** argv) {
+    wait_briefly(argv);
     experiments::CoordinateCheckOptions options;
     auto& run = options.run;
     run.data = {UNITSCALE_EXAMPLE_DATA};

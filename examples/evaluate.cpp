@@ -6,6 +6,7 @@
 #include <unitscale/analysis/bootstrap.hpp>
 #include <unitscale/base/error.hpp>
 #include <unitscale/base/parallel.hpp>
+#include <unitscale/base/wait_briefly.hpp>
 #include <unitscale/io/choice_question.hpp>
 #include <unitscale/io/continuation_questions.hpp>
 #include <unitscale/io/json_choice_questions.hpp>
@@ -363,6 +364,7 @@ int run(const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
+    wait_briefly(argv);
     Options options;
     CLI::App app(
         "Multiple-choice accuracy of character models that train_transformer has saved. A model chooses the most "

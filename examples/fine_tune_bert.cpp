@@ -2,6 +2,7 @@
 // Fine-tunes BERT on spans: it finds the answers of questions in their contexts. See --help.
 
 #include <unitscale/base/parallel.hpp>
+#include <unitscale/base/wait_briefly.hpp>
 #include <unitscale/io/answer_baseline.hpp>
 #include <unitscale/io/answer_scores.hpp>
 #include <unitscale/io/cloze_questions.hpp>
@@ -340,6 +341,7 @@ int run(const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
+    wait_briefly(argv);
     Options options;
     options.threads = available_threads();
     CLI::App app(

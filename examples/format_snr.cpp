@@ -2,6 +2,7 @@
 // Signal-to-noise ratios of number formats on a normal tensor, over the tensor's scale: a figure and a table. See
 // --help.
 
+#include <unitscale/base/wait_briefly.hpp>
 #include <unitscale/io/atomic_file.hpp>
 #include <unitscale/io/text_table.hpp>
 #include <unitscale/report/snr_figure.hpp>
@@ -50,6 +51,7 @@ int run(const std::vector<std::string>& names, const std::string& out, unitscale
 }  // namespace
 
 int main(int argc, char** argv) {
+    wait_briefly(argv);
     std::vector<std::string> names = {"fp16", "bf16", "e5m2", "e4m3", "e5m2fnuz", "e4m3fnuz", "int8:180", "int8:60"};
     std::string out;
     CLI::App app(

@@ -4,6 +4,7 @@
 //   bash examples/run.sh --save model.safetensors && build/examples/generate model.safetensors --prompt "The "
 
 #include <unitscale/base/error.hpp>
+#include <unitscale/base/wait_briefly.hpp>
 #include <unitscale/io/safetensors.hpp>
 #include <unitscale/scaling/known_recipes.hpp>
 #include <unitscale/train/generate.hpp>
@@ -83,6 +84,7 @@ void write_saved(const std::string& path, const std::string& prompt, const std::
 }  // namespace
 
 int main(int argc, char** argv) {
+    wait_briefly(argv);
     std::string path, model, prompt = "\n", recipe = "fp32";
     std::optional<std::size_t> tokens;
     examples::TextOptions options{.draws = {.tokens = 300}};

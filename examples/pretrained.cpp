@@ -5,6 +5,7 @@
 //   build/examples/pretrained gpt2/model.safetensors --ids 464,3290,318
 //   build/examples/pretrained gpt2 --fine-tune tokens.npy --recipe fp8-amax --save tuned
 
+#include <unitscale/base/wait_briefly.hpp>
 #include <unitscale/nn/initialise.hpp>
 #include <unitscale/scaling/known_recipes.hpp>
 #include <unitscale/scaling/recipe.hpp>
@@ -92,6 +93,7 @@ void fine_tune(const Arguments& arguments, const Recipe& recipe) {
 }  // namespace
 
 int main(int argc, char** argv) {
+    wait_briefly(argv);
     Arguments arguments;
     experiments::FineTuningOptions& tuning = arguments.tuning;
     std::string recipe_name = "fp32", config;

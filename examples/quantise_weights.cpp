@@ -2,6 +2,7 @@
 // Keeps the weights of a trained model as codes, rounds its activations, and prints size and loss. See --help.
 //   build/examples/quantise_weights model.safetensors --data text.txt --out small.safetensors
 
+#include <unitscale/base/wait_briefly.hpp>
 #include <unitscale/train/calibrate.hpp>
 #include <unitscale/train/code_weights.hpp>
 #include <unitscale/train/evaluate.hpp>
@@ -214,6 +215,7 @@ int run(const Settings& settings) {
 }  // namespace
 
 int main(int argc, char** argv) {
+    wait_briefly(argv);
     Settings settings;
     CLI::App app(
         "Post-training quantisation: keeps the weights of a model as codes of 8, 6 or 4 bits, by tensor or in blocks, "

@@ -19,6 +19,4 @@ if [[ -n ${UNITSCALE_EXAMPLES_BUILD:-} ]]; then options=(-DUNITSCALE_EXAMPLES=ON
   cmake --preset release -B "$build" "${options[@]}"
   cmake --build "$build" --target train_transformer
 ) >&2
-# A thread that waits sleeps: spinning gains little on an idle machine and costs most of the speed on a busy one.
-export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
 exec "$build/train_transformer" "$@"

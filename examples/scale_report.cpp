@@ -2,6 +2,7 @@
 // Trains a transformer under several recipes and writes one page about the scale of every tensor. See --help.
 
 #include <unitscale/base/parallel.hpp>
+#include <unitscale/base/wait_briefly.hpp>
 
 #include "experiments/scale_report.hpp"
 #include "language_options.hpp"
@@ -15,6 +16,7 @@
 using namespace unitscale;
 
 int main(int argc, char** argv) {
+    wait_briefly(argv);
     experiments::ScaleReportOptions options;
     auto& run = options.run;
     run.data = {UNITSCALE_EXAMPLE_DATA};

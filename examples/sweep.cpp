@@ -9,6 +9,8 @@
 #include "program.hpp"
 #include "search_processes.hpp"
 
+#include <unitscale/base/wait_briefly.hpp>
+
 #include <CLI/CLI.hpp>
 
 #include <cstdio>
@@ -17,6 +19,7 @@
 using namespace unitscale;
 
 int main(int argc, char** argv) {
+    wait_briefly(argv);
     examples::SearchProcesses processes("sweep", argc, argv);
     experiments::SweepOptions options;
     auto& run = options.run;

@@ -4,6 +4,7 @@
 #include <unitscale/analysis/row_groups.hpp>
 #include <unitscale/analysis/tracker.hpp>
 #include <unitscale/base/parallel.hpp>
+#include <unitscale/base/wait_briefly.hpp>
 #include <unitscale/io/atomic_file.hpp>
 #include <unitscale/io/json_log.hpp>
 #include <unitscale/io/json_recipe.hpp>
@@ -476,6 +477,7 @@ int run(const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
+    wait_briefly(argv);
     Options options;
     options.data = {UNITSCALE_EXAMPLE_DATA};
     options.threads = available_threads();

@@ -2,6 +2,7 @@
 // Trains a transformer on the characters or other tokens of a text with a recipe and generates a sample. See --help.
 
 #include <unitscale/base/error.hpp>
+#include <unitscale/base/wait_briefly.hpp>
 #include <unitscale/scaling/known_recipes.hpp>
 
 #include "experiments/language_run.hpp"
@@ -46,6 +47,7 @@ void list_recipes() {
 }  // namespace
 
 int main(int argc, char** argv) {
+    wait_briefly(argv);
     examples::Processes processes("train_transformer", argc, argv);
     experiments::LanguageRunOptions options;
     options.data = {UNITSCALE_EXAMPLE_DATA};

@@ -7,6 +7,7 @@
 //   OMP_NUM_THREADS=1 bench_analysis_statistics
 #include <unitscale/analysis/statistics.hpp>
 #include <unitscale/analysis/tracker.hpp>
+#include <unitscale/base/wait_briefly.hpp>
 #include <unitscale/nn/decoder.hpp>
 #include <unitscale/nn/initialise.hpp>
 #include <unitscale/ops/softmax_cross_entropy.hpp>
@@ -81,6 +82,7 @@ void measure_step(benchmark::State& state, const std::string& recipe, const anal
 }  // namespace
 
 int main(int argc, char** argv) {
+    wait_briefly(argv);
     benchmark::Initialize(&argc, argv);
     if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
     for (const Isa isa : {Isa::avx512, Isa::avx2, Isa::baseline}) {

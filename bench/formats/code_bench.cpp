@@ -4,6 +4,7 @@
 // `of_memcpy` is the ratio to the speed of a memcpy of the floats, measured alternately: the median of the rounds.
 // Times are processor times on one thread, so other programs on the machine disturb both equally and little.
 //   bench_formats_code --benchmark_filter='avx512/e4m3'
+#include <unitscale/base/wait_briefly.hpp>
 #include <unitscale/formats/code.hpp>
 
 #include <benchmark/benchmark.h>
@@ -62,6 +63,7 @@ void add(const std::string& label, auto&& run) {
 }  // namespace
 
 int main(int argc, char** argv) {
+    wait_briefly(argv);
     benchmark::Initialize(&argc, argv);
     if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
     Buffers small(std::size_t{2048} * 256), large(std::size_t{1} << 23);

@@ -4,6 +4,7 @@
 // `of_memcpy` is the ratio to memcpy's speed, measured alternately: the median of the rounds. Times are processor times
 // on one thread, so other programs on the machine disturb both equally and little.
 //   bench_formats_quantise --benchmark_filter='avx512/e4m3'
+#include <unitscale/base/wait_briefly.hpp>
 #include <unitscale/formats/quantise.hpp>
 
 #include <benchmark/benchmark.h>
@@ -73,6 +74,7 @@ constexpr Method methods[] = {{"nearest_even", Rounding::nearest_even, 16},
 }  // namespace
 
 int main(int argc, char** argv) {
+    wait_briefly(argv);
     benchmark::Initialize(&argc, argv);
     if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
     Buffers buffers;

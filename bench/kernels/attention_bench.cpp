@@ -2,6 +2,7 @@
 // The speed of attention, forward and backward, beside products of the same processor.
 #include <unitscale/base/caches.hpp>
 #include <unitscale/base/random.hpp>
+#include <unitscale/base/wait_briefly.hpp>
 #include <unitscale/kernels/attention.hpp>
 #include <unitscale/kernels/attention_products.hpp>
 #include <unitscale/products/product.hpp>
@@ -141,6 +142,7 @@ void measure(const Sizes& shape, int threads, int rounds) {
 }  // namespace
 
 int main(int argc, char** argv) {
+    wait_briefly(argv);
     int threads = 1, rounds = 15;
     CLI::App app(
         "Measures attention in FP32 and in 8 bits: 10^9 operations a second, of the products that causal queries "

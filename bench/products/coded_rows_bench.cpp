@@ -2,6 +2,7 @@
 // Products of one row, and of eight, with weights that come from memory: elements and codes, beside Eigen's
 // matrix-vector product in FP32 and oneDNN's FP32 product. See --help.
 #include <unitscale/base/cpu.hpp>
+#include <unitscale/base/wait_briefly.hpp>
 #include <unitscale/products/product.hpp>
 #include <unitscale/tensor/fill.hpp>
 #include <unitscale/train/code_weights.hpp>
@@ -118,6 +119,7 @@ void measure(const Layer& layer, std::ptrdiff_t rows, int threads, std::size_t r
 }  // namespace
 
 int main(int argc, char** argv) {
+    wait_briefly(argv);
     std::vector<std::size_t> widths = {768, 2048};
     std::vector<std::ptrdiff_t> rows = {1, 8};
     std::size_t rounds = 5, megabytes = 256;

@@ -6,6 +6,7 @@
 //   of_loop   ratio to three scalar loops over i, j and p, written for this model alone
 // All contenders are measured in turn, on one thread; figures are medians of the rounds. Times are processor times.
 //   bench_products_limited_sums --benchmark_filter='avx512/hopper'
+#include <unitscale/base/wait_briefly.hpp>
 #include <unitscale/products/limited_sums.hpp>
 
 #include <benchmark/benchmark.h>
@@ -144,6 +145,7 @@ void measure(benchmark::State& state, Matrices& matrices, Isa isa, const Model& 
 }  // namespace
 
 int main(int argc, char** argv) {
+    wait_briefly(argv);
     benchmark::Initialize(&argc, argv);
     if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
     Matrices matrices;

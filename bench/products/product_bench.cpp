@@ -8,6 +8,7 @@
 #include "product_peers.hpp"
 
 #include <unitscale/base/random.hpp>
+#include <unitscale/base/wait_briefly.hpp>
 #include <unitscale/kernels/coding.hpp>
 #include <unitscale/kernels/round_blocks.hpp>
 #include <unitscale/products/operand.hpp>
@@ -447,6 +448,7 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+    wait_briefly(argv);
     try {
         return run(argc, argv);
     } catch (const std::exception& error) {

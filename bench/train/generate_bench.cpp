@@ -2,6 +2,7 @@
 // The time of a generated token by the length of the preceding text, with and without the key-value cache, and the time
 // of whole texts. With --memory: the peak of memory of models whose weights are codes.
 #include <unitscale/base/error.hpp>
+#include <unitscale/base/wait_briefly.hpp>
 #include <unitscale/nn/decoder.hpp>
 #include <unitscale/nn/initialise.hpp>
 #include <unitscale/nn/published_shapes.hpp>
@@ -156,6 +157,7 @@ void measure_memory(const std::string& format, int threads) {
 }  // namespace
 
 int main(int argc, char** argv) {
+    wait_briefly(argv);
     std::string recipe_name = "fp32", cache_format;
     nn::DecoderConfig config{.vocabulary = 256, .width = 256, .depth = 4, .heads = 4};
     std::vector<std::size_t> lengths = {256, 512, 1024, 2048};

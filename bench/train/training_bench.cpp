@@ -3,6 +3,7 @@
 // configuration, because peak memory belongs to a process: bench/training.sh runs a table of them.
 #include <unitscale/autograd/observer.hpp>
 #include <unitscale/base/parallel.hpp>
+#include <unitscale/base/wait_briefly.hpp>
 #include <unitscale/io/atomic_file.hpp>
 #include <unitscale/io/json_recipe.hpp>
 #include <unitscale/nn/decoder.hpp>
@@ -38,8 +39,8 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-/// Processor times of the threads of parallel regions. While they wait they sleep (OMP_WAIT_POLICY=passive), so these
-/// are times of work.
+/// Processor times of the threads of parallel regions. With OMP_WAIT_POLICY=passive threads that wait sleep, so these
+/// are times of work. Otherwise they contain the first 30 microseconds of each wait (wait_briefly).
 class ThreadClocks {
 public:
     explicit ThreadClocks(int threads) : clocks_(static_cast<std::size_t>(threads)) {
@@ -137,6 +138,7 @@ double median(std::vector<double> values) {
 }  // namespace
 
 int main(int argc, char** argv) {
+    wait_briefly(argv);
     std::string recipe_name = "unit-fp8";
     nn::DecoderConfig config{.vocabulary = 256, .width = 256, .depth = 4, .heads = 4, .length = 256};
     std::size_t batch = 8, steps = 10, warmup = 3;

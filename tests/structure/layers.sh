@@ -58,8 +58,8 @@ needs_mpi() { [[ $1 == distributed/*.hpp ]]; }
 # Headers that need POSIX: they stay outside the umbrella.
 needs_posix() {
   case $1 in
-    base/child_process.hpp | io/atomic_file.hpp | io/atomic_folder.hpp | io/mapped_file.hpp | io/npy.hpp | \
-      io/npz.hpp | io/wordpiece.hpp) return 0 ;;
+    base/child_process.hpp | base/wait_briefly.hpp | io/atomic_file.hpp | io/atomic_folder.hpp | io/mapped_file.hpp | \
+      io/npy.hpp | io/npz.hpp | io/wordpiece.hpp) return 0 ;;
     *) return 1 ;;
   esac
 }
