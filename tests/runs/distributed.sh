@@ -65,18 +65,31 @@ for bytes in 4 1; do
   grep -q " sent_bytes_per_step=$((parameters * bytes))\$" out.txt || fail "$bytes bytes: $(tail -n 1 out.txt)"
 done
 
-# A checkpoint of two processes is continued by four, and by one: it is the state of the run, without a process's own.
-half=(--recipe fp8-delayed --seed 3 --schedule constant --warmup 2)
-"$program" "${run[@]}" "${half[@]}" --steps 30 --log whole.jsonl > /dev/null 2>&1
-timeout 60 "$mpirun" -n 2 "$program" "${run[@]}" "${half[@]}" --steps 12 --save half.safetensors > /dev/null 2>&1 ||
-  fail "exit code $? of two processes"
-for processes in 1 4; do
-  timeout 60 "$mpirun" -n $processes "$program" "${run[@]}" "${half[@]}" --steps 30 --resume half.safetensors \
-    --log resumed.jsonl > /dev/null 2>&1 || fail "exit code $? of $processes processes that resume"
-  [[ $(losses resumed.jsonl) == "$(tail -n 18 whole.jsonl > end.jsonl; losses end.jsonl)" ]] ||
-    fail "other losses after a checkpoint, in $processes processes"
-  rm -f resumed.jsonl
+# A checkpoint of some processes is continued by others, and by one, to the bit: it is the state of the run, without a
+# process's own. Remainders of error feedback are of micro-batches.
+feedback=(--set communication=e4m3 --set communication.block=32 --set communication.error_feedback=true)
+begun=''
+for how in 'fp8-delayed' "fp32 ${feedback[*]}" "nvfp4 ${feedback[*]} --shard gradients"; do
+  read -r -a half <<< "--recipe $how --seed 3 --schedule constant --warmup 2"
+  "$program" "${run[@]}" "${half[@]}" --steps 30 --log whole.jsonl --save whole.safetensors > /dev/null 2>&1
+  timeout 60 "$mpirun" -n 4 "$program" "${run[@]}" "${half[@]}" --steps 12 --save half.safetensors > /dev/null 2>&1 ||
+    fail "$how: exit code $? of four processes"
+  for processes in 1 2; do
+    timeout 60 "$mpirun" -n $processes "$program" "${run[@]}" "${half[@]}" --steps 30 --resume half.safetensors \
+      --log resumed.jsonl --save resumed.safetensors > /dev/null 2>&1 ||
+      fail "$how: exit code $? of $processes processes that resume"
+    [[ $(losses resumed.jsonl) == "$(tail -n 18 whole.jsonl > end.jsonl; losses end.jsonl)" ]] ||
+      fail "$how: other losses after a checkpoint, in $processes processes"
+    cmp -s resumed.safetensors whole.safetensors || fail "$how: another end after a checkpoint, in $processes processes"
+    rm -f resumed.jsonl
+  done
 done
+given=("${run[@]}" --steps 30 --resume half.safetensors)
+bad ' 8 micro-batches, and the checkpoint has .* remainders of 4; expected as many$' "${half[@]}" --micro-batches 8
+"$program" "${run[@]}" --recipe fp32 --seed 3 --steps 2 --save plain.safetensors > /dev/null 2>&1
+given=("${run[@]}" --steps 30 --resume plain.safetensors)
+bad 'plain.safetensors: has no remainders of error feedback; expected a run that was saved with them, or ' \
+  --recipe fp32 --seed 3 "${feedback[@]}"
 
 # bad_run <exit code> <pattern of stderr> <argument of mpirun>...: expects one line of the program on stderr.
 bad_run() {
