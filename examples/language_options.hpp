@@ -57,6 +57,8 @@ inline void add_training_options(CLI::App& app, experiments::LanguageRunOptions&
     app.add_option("--beta2", run.beta2, "of adam and lamb")->capture_default_str();
     app.add_option("--epsilon", run.epsilon, "of adam and lamb")->default_str("1e-8 for adam, 1e-6 for lamb");
     app.add_option("--momentum", run.momentum, "of sgd")->capture_default_str();
+    app.add_option("--dropout", run.dropout, "of the embedding and of each branch's output, in steps that train")
+        ->capture_default_str();
     app.add_option("--weight-decay", run.weight_decay,
                    "an update takes lr times this from a weight, under mup and umup lr / peak times this; sgd adds it "
                    "to the gradient")

@@ -40,10 +40,11 @@ public:
 
     /// Adds the options.
     void add_options(CLI::App& app) {
-        processes_.add_option(app,
-                              "share the runs among the processes of mpirun; each makes --jobs runs at a time");
-        app.add_option("--patience", patience_,
-                       "with --distributed: seconds after which a process that is silent is taken for dead")
+        processes_.add_option(app, "share the runs among the processes of mpirun; each makes --jobs runs at a time");
+        app.add_option(
+               "--patience", patience_,
+               "with --distributed: seconds after which a process that is silent is taken for dead; ten times as "
+               "long for the first one while no run is under way")
             ->check(CLI::PositiveNumber)
             ->capture_default_str();
         app.add_option("--run", task_, "make this run of --distributed")->group("");
@@ -88,9 +89,9 @@ private:
             command.insert(command.end(), {"--threads", std::to_string(options.run.threads)});
         }
         command.emplace_back("--run");
+        const std::chrono::milliseconds patience(static_cast<std::int64_t>(1e3 * patience_));
         distributed::TaskFarm farm(std::move(command),
-                                   {.side_by_side = side_by_side,
-                                    .patience = std::chrono::milliseconds(static_cast<std::int64_t>(1e3 * patience_))});
+                                   {.side_by_side = side_by_side, .patience = patience, .pause = 10 * patience});
         if (farm.rank() > 0) {
             farm.serve();
             return !farm.lost_process();

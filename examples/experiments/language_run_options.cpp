@@ -131,6 +131,7 @@ nlohmann::ordered_json changed_options(const LanguageRunOptions& options) {
     add("beta2", options.beta2, usual.beta2);
     if (options.epsilon) changed["epsilon"] = *options.epsilon;
     add("momentum", options.momentum, usual.momentum);
+    add("dropout", options.dropout, usual.dropout);
     add("weight_decay", options.weight_decay, usual.weight_decay);
     add("final_share", options.final_share, usual.final_share);
     add("half_life", options.half_life, usual.half_life);
@@ -177,6 +178,7 @@ nn::DecoderConfig LanguageRunOptions::decoder(std::size_t vocabulary) const {
     config.readout_bias |= readout_bias;
     config.embedding_norm |= embedding_norm;
     config.bias |= bias;
+    config.dropout = dropout;
     return config;
 }
 
@@ -302,6 +304,7 @@ void LanguageRunOptions::validate() const {
     check(!epsilon || (std::isfinite(*epsilon) && *epsilon >= 0.0), "--epsilon: is ", epsilon.value_or(0.0),
           "; expected 0 or more");
     share("--momentum", momentum, false);
+    share("--dropout", dropout, false);
     share("--final-share", final_share, true);
     check(masked < seq, "--masked: is ", masked, "; expected fewer than the sequence's ", seq, " characters");
     check(std::isfinite(temperature) && temperature >= 0.0, "--temperature: is ", temperature, "; expected 0 or more");

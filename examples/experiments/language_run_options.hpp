@@ -90,6 +90,7 @@ struct LanguageRunOptions {
     double beta1 = 0.9, beta2 = 0.95;     ///< of adam and lamb
     std::optional<double> epsilon{};      ///< of adam and lamb; empty: 1e-8 and 1e-6
     double momentum = 0.9;                ///< of sgd
+    double dropout = 0.0;                 ///< of the embedding and of each branch's output
     double weight_decay = 0.0;            ///< the recipe's parametrisation says which kind (optim/weight_decay.hpp)
     std::string schedule = "cosine";      ///< of the learning rate after the warm-up
     double final_share = 0.1;             ///< of the peak learning rate, at the end of cosine and linear

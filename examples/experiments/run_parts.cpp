@@ -44,6 +44,7 @@ std::string training_text(const LanguageRunOptions& options) {
     const bool falls = options.schedule == "cosine" || options.schedule == "linear";
     if (falls) text += concatenate(" to ", options.final_share);
     if (!options.rates.empty()) text += concatenate(", factors on rates ", io::joined(options.rates));
+    if (options.dropout > 0.0) text += concatenate(", dropout ", options.dropout);
     if (options.masked > 0) text += concatenate(", the first ", options.masked, " predictions of a sequence masked");
     return text;
 }

@@ -67,6 +67,7 @@ inline constexpr std::array sweep_parameters = {
     SweepParameter{"beta2", {}, nullptr, &LanguageRunOptions::beta2},
     SweepParameter{"epsilon"},
     SweepParameter{"momentum", {}, nullptr, &LanguageRunOptions::momentum},
+    SweepParameter{"dropout", {}, nullptr, &LanguageRunOptions::dropout},
     SweepParameter{"final_share", {}, nullptr, &LanguageRunOptions::final_share},
     SweepParameter{"width", {}, &LanguageRunOptions::width},
     SweepParameter{"depth", {}, &LanguageRunOptions::depth},

@@ -6,6 +6,8 @@
 #include "support/mpi_session.hpp"
 #include "support/temporary_folder.hpp"
 
+#include <mpi.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -142,4 +144,14 @@ TEST_CASE("task farm: an error of an event ends the farm and its programs") {
         }
     }
     CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(20));
+}
+
+TEST_CASE("task farm: processes do not wait for ever for a process 0 that gives out nothing") {
+    REQUIRE(test::mpi_session().local_size() >= 1);
+    std::string error;
+    TaskFarm farm(shell("echo $1"), {.pause = std::chrono::milliseconds(300)});
+    if (farm.rank() > 0) error = test::error_of([&] { farm.serve(); });
+    MPI_Barrier(MPI_COMM_WORLD);  // process 0 is alive, and silent
+    if (farm.rank() > 0) CHECK(error == "TaskFarm: process 0 has been silent for 0.3 s without tasks");
+    CHECK(farm.lost_process() == (farm.rank() > 0));
 }

@@ -74,6 +74,7 @@ TEST_CASE("language run: invalid options are errors that name the option") {
     CHECK(message([](auto& o) { o.epsilon = 0.0; }) == "none");
     CHECK(message([](auto& o) { o.hidden = 2'000'000'000; }) == "--hidden: is 2000000000; expected at most 1000000000");
     CHECK(message([](auto& o) { o.momentum = -0.5; }) == "--momentum: is -0.5; expected a number from 0 to below 1");
+    CHECK(message([](auto& o) { o.dropout = 1.0; }) == "--dropout: is 1; expected a number from 0 to below 1");
     CHECK(message([](auto& o) { o.final_share = 1.5; }) == "--final-share: is 1.5; expected a number from 0 to 1");
     CHECK(message([](auto& o) { o.final_share = 1.0, o.schedule = "linear", o.optimiser = "lamb"; }) == "none");
     CHECK(message([](auto& o) { o.heads = 3; }) == "--heads: width 16 is not divisible by 3 heads");

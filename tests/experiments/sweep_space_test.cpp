@@ -110,14 +110,15 @@ TEST_CASE("sweep space: a constant bias is of every operand, and needs a recipe 
 
 TEST_CASE("sweep space: an invalid axis is an error of one line") {
     CHECK(axis_error("lr") == "--axis: is 'lr'; expected NAME=VALUES, such as lr=0.25:4:x2");
-    CHECK(axis_error("beta=1") ==
-          "--axis: unknown hyperparameter 'beta'; expected one of lr, lr_factor, alpha_attn, alpha_ffn_act, alpha_res, "
-          "alpha_res_attn_ratio, alpha_loss_softmax, init_sigma, alpha_emb, alpha_out, embedding_rate, rate:PATTERN, "
-          "loss_scale, constant_bias, weight_decay, beta1, beta2, epsilon, momentum, final_share, width, depth, heads, "
-          "batch, steps, seq, "
-          "half_life, masked, model, "
-          "placement, context, positions, feed_forward, norm, residual, initial, optimiser, schedule, final_norm, "
-          "readout_bias, embedding_norm, bias, gains, recipe");
+    CHECK(
+        axis_error("beta=1") ==
+        "--axis: unknown hyperparameter 'beta'; expected one of lr, lr_factor, alpha_attn, alpha_ffn_act, alpha_res, "
+        "alpha_res_attn_ratio, alpha_loss_softmax, init_sigma, alpha_emb, alpha_out, embedding_rate, rate:PATTERN, "
+        "loss_scale, constant_bias, weight_decay, beta1, beta2, epsilon, momentum, dropout, final_share, width, depth, "
+        "heads, batch, steps, seq, "
+        "half_life, masked, model, "
+        "placement, context, positions, feed_forward, norm, residual, initial, optimiser, schedule, final_norm, "
+        "readout_bias, embedding_norm, bias, gains, recipe");
     CHECK(axis_error("rate:=1") ==
           "--axis rate:: has no pattern of parameters' names; expected one, such as rate:*query*=0.25:4:x2");
     CHECK(axis_error("rate:*=0") == "--axis rate:*: is '0'; expected a positive number, such as 0.25 or 2^-2");

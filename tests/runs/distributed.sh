@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # Tests `train_transformer --distributed`: equal bits for 1, 2 and 4 processes, files of one process, and errors.
-# Usage: distributed.sh PROGRAM [MPIRUN]      Without MPIRUN the program was built without MPI.
+# Usage: distributed.sh PROGRAM [MPIRUN [all]]      Without MPIRUN the program was built without MPI. `all`: more
+# recipes, and all kinds of sharing for each.
 set -euo pipefail
 # shellcheck source=tests/support/program.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/../support/program.sh" "$1"
@@ -18,40 +19,44 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_
 export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe OMP_WAIT_POLICY=passive
 export OMPI_MCA_plm_rsh_agent=false OMPI_MCA_btl_vader_single_copy_mechanism=none  # as containers need
 
-for recipe in fp32 fp16-auto-loss-scaled unit-fp8 scalify-fp8-4 fp8-amax fp8-delayed nvfp4 \
-  'unit-fp8 --set communication=e4m3 --set communication.block=32 --set communication.error_feedback=true'; do
-  read -r -a how <<< "$recipe"
-  "$program" "${run[@]}" --steps 30 --recipe "${how[@]}" --log 1.jsonl --save 1.safetensors > /dev/null 2>&1 ||
-    fail "$recipe: exit code $?"
-  for processes in 2 4; do
-    timeout 120 "$mpirun" -n $processes "$program" "${run[@]}" --steps 30 --recipe "${how[@]}" --log $processes.jsonl \
-      --save $processes.safetensors > out.txt 2> err.txt || fail "$recipe: $processes processes: $(cat err.txt)"
-    [[ $(losses 1.jsonl) == "$(losses $processes.jsonl)" ]] || fail "$recipe: other losses in $processes processes"
-    cmp -s 1.safetensors $processes.safetensors || fail "$recipe: another checkpoint of $processes processes"
-    [[ $(wc -l < $processes.jsonl) == 30 ]] || fail "$recipe: $(wc -l < $processes.jsonl) lines of log"
-    [[ $(grep -c '^result recipe=' out.txt) == 1 ]] || fail "$recipe: not one result line: $(cat out.txt)"
-  done
-done
-
-# Processes that share the optimiser's state, or gradients too, and send while they compute: the same bits. Each process
-# then has less state, by whole parameters. A checkpoint of theirs is that of one process, and one goes on with it.
-for how in '--recipe unit-fp8 --optimiser lamb --shard optimiser --overlap' \
-  '--recipe fp16-auto-loss-scaled --set clip_norm=0.5 --shard gradients --overlap' \
-  '--recipe nvfp4 --shard gradients'; do
-  read -r -a how <<< "$how"
-  "$program" "${run[@]}" --steps 30 "${how[@]}" --log 1.jsonl --save 1.safetensors > out.txt 2>&1 ||
+# Every kind of scaling and storage, with dropout and stochastic rounding: 30 steps have the losses and the checkpoint
+# of one process, also where processes share the optimiser's state, or gradients too, and send while they compute.
+# Processes that share have less state each, by whole parameters.
+feedback=(--set communication=e4m3 --set communication.block=32 --set communication.error_feedback=true)
+recipes=(fp32 'fp16-auto-loss-scaled --set clip_norm=0.5' 'unit-fp8 --optimiser lamb' scalify-fp8-4 fp8-amax fp8-delayed
+  nvfp4 "unit-fp8 ${feedback[*]}"
+  'bf16 --set storage.master=bf16 --set storage.master.rounding=stochastic --set storage.first_moment=e4m3
+   --set storage.first_moment.rounding=stochastic')
+ways=('' --overlap '--shard optimiser' '--shard optimiser --overlap' '--shard gradients' '--shard gradients --overlap')
+if [[ ${3:-} == all ]]; then
+  recipes+=(bf16 fp16 fp16-histogram-loss-scaled fp16-log-normal-loss-scaled umup-fp8 us-fp16 fp8-cscale scalify-fp16-1
+    scalify-fp16-static mxfp8 'nvfp4 --optimiser lamb --set clip_norm=0.5' "scalify-fp8-4 ${feedback[*]}")
+fi
+for ((i = 0; i < ${#recipes[@]}; ++i)); do
+  read -r -d '' -a how <<< "${recipes[i]}" || true
+  how=(--steps 30 --dropout 0.1 --recipe "${how[@]}")
+  "$program" "${run[@]}" "${how[@]}" --log 1.jsonl --save 1.safetensors > out.txt 2>&1 ||
     fail "${how[*]}: $(cat out.txt)"
   whole=$(sed -nE 's/^0 +[0-9]+ +([0-9]+) +[0-9]+$/\1/p' out.txt)
   for processes in 2 4; do
-    timeout 120 "$mpirun" -n $processes "$program" "${run[@]}" --steps 30 "${how[@]}" --log $processes.jsonl \
-      --save $processes.safetensors > out.txt 2> err.txt || fail "${how[*]}: $processes processes: $(cat err.txt)"
-    [[ $(losses 1.jsonl) == "$(losses $processes.jsonl)" ]] || fail "${how[*]}: other losses in $processes processes"
-    cmp -s 1.safetensors $processes.safetensors || fail "${how[*]}: another checkpoint of $processes processes"
-    parts=$(sed -nE 's/^[0-9]+ +[0-9]+ +([0-9]+) +[0-9]+$/\1/p' out.txt)
-    [[ $(wc -l <<< "$parts") == "$processes" ]] || fail "${how[*]}: not $processes lines of memory: $(cat out.txt)"
-    awk -v whole="$whole" '$1 > 0.8 * whole { bad = 1 } { sum += $1 } END {
-      exit bad || sum < 0.98 * whole || sum > 1.02 * whole }' <<< "$parts" ||
-      fail "${how[*]}: state of $whole bytes, shared as $parts"
+    for ((w = 0; w < ${#ways[@]}; ++w)); do
+      # Without `all` each recipe goes two ways in two processes, and two others in four.
+      [[ ${3:-} == all ]] || (((w - i - processes / 2 + 12) % 3 == 0)) || continue
+      read -r -a way <<< "${ways[w]}"
+      what="${how[*]} ${way[*]}: $processes processes"
+      timeout 120 "$mpirun" -n $processes "$program" "${run[@]}" "${how[@]}" "${way[@]}" --log $processes.jsonl \
+        --save $processes.safetensors > out.txt 2> err.txt || fail "$what: $(cat err.txt)"
+      [[ $(losses 1.jsonl) == "$(losses $processes.jsonl)" ]] || fail "$what: other losses"
+      cmp -s 1.safetensors $processes.safetensors || fail "$what: another checkpoint"
+      [[ $(wc -l < $processes.jsonl) == 30 ]] || fail "$what: $(wc -l < $processes.jsonl) lines of log"
+      [[ $(grep -c '^result recipe=' out.txt) == 1 ]] || fail "$what: not one result line: $(cat out.txt)"
+      parts=$(sed -nE 's/^[0-9]+ +[0-9]+ +([0-9]+) +[0-9]+$/\1/p' out.txt)
+      [[ $(wc -l <<< "$parts") == "$processes" ]] || fail "$what: not $processes lines of memory: $(cat out.txt)"
+      [[ ${way[*]} == *--shard* ]] || continue
+      awk -v whole="$whole" '$1 > 0.8 * whole { bad = 1 } { sum += $1 } END {
+        exit bad || sum < 0.98 * whole || sum > 1.02 * whole }' <<< "$parts" ||
+        fail "$what: state of $whole bytes, shared as $parts"
+    done
   done
 done
 
@@ -65,18 +70,29 @@ for bytes in 4 1; do
   grep -q " sent_bytes_per_step=$((parameters * bytes))\$" out.txt || fail "$bytes bytes: $(tail -n 1 out.txt)"
 done
 
-# A checkpoint of two processes is continued by four, and by one: it is the state of the run, without a process's own.
-half=(--recipe fp8-delayed --seed 3 --schedule constant --warmup 2)
-"$program" "${run[@]}" "${half[@]}" --steps 30 --log whole.jsonl > /dev/null 2>&1
-timeout 60 "$mpirun" -n 2 "$program" "${run[@]}" "${half[@]}" --steps 12 --save half.safetensors > /dev/null 2>&1 ||
-  fail "exit code $? of two processes"
-for processes in 1 4; do
-  timeout 60 "$mpirun" -n $processes "$program" "${run[@]}" "${half[@]}" --steps 30 --resume half.safetensors \
-    --log resumed.jsonl > /dev/null 2>&1 || fail "exit code $? of $processes processes that resume"
-  [[ $(losses resumed.jsonl) == "$(tail -n 18 whole.jsonl > end.jsonl; losses end.jsonl)" ]] ||
-    fail "other losses after a checkpoint, in $processes processes"
-  rm -f resumed.jsonl
+# A checkpoint of some processes is continued by others, and by one, to the bit: it is the state of the run, without a
+# process's own. Remainders of error feedback are of micro-batches.
+for how in 'fp8-delayed' "fp32 ${feedback[*]}" "nvfp4 ${feedback[*]} --shard gradients"; do
+  read -r -a half <<< "--recipe $how --seed 3 --schedule constant --warmup 2"
+  "$program" "${run[@]}" "${half[@]}" --steps 30 --log whole.jsonl --save whole.safetensors > /dev/null 2>&1
+  timeout 60 "$mpirun" -n 4 "$program" "${run[@]}" "${half[@]}" --steps 12 --save half.safetensors > /dev/null 2>&1 ||
+    fail "$how: exit code $? of four processes"
+  for processes in 1 2; do
+    timeout 60 "$mpirun" -n $processes "$program" "${run[@]}" "${half[@]}" --steps 30 --resume half.safetensors \
+      --log resumed.jsonl --save resumed.safetensors > /dev/null 2>&1 ||
+      fail "$how: exit code $? of $processes processes that resume"
+    [[ $(losses resumed.jsonl) == "$(tail -n 18 whole.jsonl > end.jsonl; losses end.jsonl)" ]] ||
+      fail "$how: other losses after a checkpoint, in $processes processes"
+    cmp -s resumed.safetensors whole.safetensors || fail "$how: another end after a checkpoint, in $processes processes"
+    rm -f resumed.jsonl
+  done
 done
+given=("${run[@]/#4/8}" --steps 30 --resume half.safetensors)
+bad ' 8 micro-batches, and the checkpoint has .* remainders of 4; expected as many$' "${half[@]}"
+"$program" "${run[@]}" --recipe fp32 --seed 3 --steps 2 --save plain.safetensors > /dev/null 2>&1
+given=("${run[@]}" --steps 30 --resume plain.safetensors)
+bad 'plain.safetensors: has no remainders of error feedback; expected a run that was saved with them, or ' \
+  --recipe fp32 --seed 3 "${feedback[@]}"
 
 # bad_run <exit code> <pattern of stderr> <argument of mpirun>...: expects one line of the program on stderr.
 bad_run() {

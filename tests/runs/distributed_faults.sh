@@ -9,7 +9,7 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/../support/program.sh" "$1"
 mpirun=$2 moments=${3:-3}
 for ((i = 0; i < 60; ++i)); do echo "the early bird catches the worm"; done > text.txt
 run=(--data text.txt --width 16 --depth 1 --heads 2 --seq 16 --batch 8 --micro-batches 4 --threads 1 --sample 0
-  --eval-every 0 --schedule constant --warmup 2 --distributed --wait-limit 2)
+  --eval-every 0 --schedule constant --warmup 2 --distributed)
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe OMP_WAIT_POLICY=passive
 export OMPI_MCA_plm_rsh_agent=false OMPI_MCA_btl_vader_single_copy_mechanism=none  # as containers need
@@ -40,8 +40,8 @@ for ((moment = 0; moment < moments; ++moment)); do
   # shellcheck disable=SC2016
   "$mpirun" -n $processes bash -c \
     'touch "id.$$"; echo $$ > "rank.${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-0}}"; exec "$@"' bash \
-    "$program" "${run[@]}" --steps 1000000 --save run.safetensors --save-every 3 --resume run.safetensors \
-    > out.txt 2> err.txt &
+    "$program" "${run[@]}" --wait-limit 2 --steps 1000000 --save run.safetensors --save-every 3 \
+    --resume run.safetensors > out.txt 2> err.txt &
   mpirun_id=$!
   while [[ ! -s rank.$rank ]]; do sleep 0.01; done
   sleep "$(seconds $delay)"

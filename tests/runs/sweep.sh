@@ -209,6 +209,28 @@ if [[ -n $mpirun && $("$mpirun" --version) == *'(Open MPI) 4.'* ]]; then
   grep -qE ': died, is made again: process [12] has been silent for 2 s$' out.txt ||
     fail "no run was lost: $(cat out.txt)"
   [[ $(losses alone.jsonl) == "$(losses goes_on.jsonl)" ]] || fail "a search that goes on: other records"
+
+  # Process 0 dies before it has given out a run: the others do not wait for ever. It waits for a text without an end.
+  mkfifo endless.txt
+  timeout 60 bash -c 'exec 3> endless.txt; touch begun; sleep 60' &
+  text=$!
+  OMPI_MCA_orte_enable_recovery=1 timeout 60 "$mpirun" -n 3 "$program" "${shared[@]/#text.txt/endless.txt}" \
+    --distributed --patience 0.2 --out "$folder/endless.html" > out.txt 2> err.txt &
+  job=$!
+  for ((i = 0; i < 400; ++i)); do [[ ! -e begun ]] || break; sleep 0.05; done
+  sleep 1
+  for process in $(processes_of "$folder/endless.html" search); do
+    grep -qxz OMPI_COMM_WORLD_RANK=0 "/proc/$process/environ" || continue
+    kill -9 "$process" && first=$process
+  done
+  [[ -n ${first:-} ]] || fail "no process 0 to kill"
+  code=0
+  wait "$job" || code=$?
+  ((code != 124)) || fail "processes wait for ever for a process 0 that is dead"
+  [[ -z $(processes_of "$folder/endless.html" search) ]] || fail "processes outlive mpirun"
+  grep -qE '^sweep: rank [12]: TaskFarm: process 0 has been silent for 2 s without tasks$' err.txt ||
+    fail "no line of a dead process 0: $(cat err.txt)"
+  kill "$text" 2> /dev/null || true
 fi
 
 "$program" --help > help.txt || fail "--help: exit code $?"

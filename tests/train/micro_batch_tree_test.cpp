@@ -20,7 +20,7 @@ std::string sum_of(std::size_t count, std::size_t processes) {
     train::TreeSum<std::string> whole;
     for (std::size_t r = 0; r < processes; ++r) {
         train::TreeSum<std::string> own;
-        const Range share{count * r / processes, count * (r + 1) / processes};
+        const Range share = train::share_of(count, r, processes);
         for (std::size_t i = share.begin; i < share.end; ++i) own.add({i, i + 1}, std::to_string(i), count, join);
         const auto ranges = train::nodes_of(share, count);
         REQUIRE(ranges.size() == own.nodes().size());
@@ -49,6 +49,14 @@ TEST_CASE("micro-batches are added in a tree that depends on their number alone"
             INFO(count << " micro-batches of " << processes << " processes");
             CHECK(sum_of(count, processes) == sum_of(count, 1));
         }
+}
+
+TEST_CASE("processes get neighbouring shares of micro-batches, as equal as their number allows") {
+    CHECK(train::share_of(4, 1, 2) == Range{2, 4});
+    CHECK(train::share_of(5, 0, 3) == Range{0, 1});
+    CHECK(train::share_of(5, 1, 3) == Range{1, 3});
+    CHECK(train::share_of(5, 2, 3) == Range{3, 5});
+    CHECK(train::share_of(0, 1, 2) == Range{0, 0});
 }
 
 TEST_CASE("siblings in the tree of micro-batches") {

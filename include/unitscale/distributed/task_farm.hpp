@@ -28,6 +28,7 @@ struct TaskFarmOptions {
     std::size_t side_by_side = 1;                ///< tasks at a time in each process
     std::size_t attempts = 3;                    ///< a task that was lost so often is given out no more
     std::chrono::milliseconds patience{60'000};  ///< a process that is silent for longer is lost
+    std::chrono::milliseconds pause{600'000};    ///< process 0 may be silent for so long while it runs no tasks
 };
 
 /// Tasks for the processes of an MPI communicator. As `xargs` does, the farm runs a program once for each task. The
@@ -102,7 +103,7 @@ public:
     }
 
     /// Runs the tasks that process 0 gives out, until its farm ends. For the other processes.
-    /// Error: process 0 is silent while tasks are under way.
+    /// Error: process 0 has been silent for longer than `patience`, or than `pause` while it runs no tasks.
     void serve() {
         Programs programs;
         bool stopped = false, paused = true;
@@ -122,8 +123,10 @@ public:
                 },
                 [&](std::uint64_t task, const std::string& how) { send(0, Kind::end, task, told(how)); });
             if (is_due(told_)) send(0, Kind::alive, 0, "");
-            check(paused || Clock::now() - heard < options_.patience, "TaskFarm: process 0 has been silent for ",
-                  seconds(), " s");
+            const std::chrono::milliseconds limit = paused ? options_.pause : options_.patience;
+            lost_ = lost_ || Clock::now() - heard > limit;
+            check(stopped || !lost_, "TaskFarm: process 0 has been silent for ", seconds(limit), " s",
+                  paused ? " without tasks" : "");
             wait();
         }
     }
@@ -245,10 +248,13 @@ private:
         for (std::size_t other = 1; other < size(); ++other)
             if (alive_[other] && Clock::now() - heard_[other] > options_.patience) {
                 alive_[other] = false;
-                queue.lose(other, concatenate("process ", other, " has been silent for ", seconds(), " s"));
+                queue.lose(other,
+                           concatenate("process ", other, " has been silent for ", seconds(options_.patience), " s"));
             }
     }
-    [[nodiscard]] double seconds() const { return std::chrono::duration<double>(options_.patience).count(); }
+    [[nodiscard]] static double seconds(std::chrono::milliseconds time) {
+        return std::chrono::duration<double>(time).count();
+    }
 
     /// True when it is time to send a sign of life: several times within the patience of the others.
     [[nodiscard]] bool is_due(Clock::time_point& last) const {
@@ -272,7 +278,7 @@ private:
     MPI_Comm comm_ = MPI_COMM_NULL;
     std::size_t rank_ = 0;
     std::vector<bool> alive_{};  ///< by process
-    bool lost_ = false;          ///< process 0 has told of a lost process
+    bool lost_ = false;          ///< process 0 has told of a lost process, or is lost
     std::uint64_t next_ = 0;     ///< number of the next task, over all calls of `run`
     std::list<Sent> outbox_{};
     std::vector<Clock::time_point> heard_{};  ///< by process

@@ -182,13 +182,17 @@ private:
     std::vector<std::uint64_t> rescale_;        ///< updates of each parameter since its last rescaling
 };
 
-/// Error, which begins with `op`: other processes hold a part of the optimiser's state (`set_owned`).
+/// Whether other processes hold a part of the optimiser's state (`set_owned`).
+template <class AnyKind>
+[[nodiscard]] bool is_sharded(const AnyKind& optimiser) {
+    if constexpr (requires { optimiser.is_sharded(); }) return optimiser.is_sharded();
+    else return false;
+}
+/// Error, which begins with `op`: other processes hold a part of the optimiser's state.
 template <class AnyKind>
 void check_whole_state(const char* op, const AnyKind& optimiser) {
-    if constexpr (requires { optimiser.is_sharded(); })
-        check(
-            !optimiser.is_sharded(), op,
-            ": other processes hold a part of the optimiser's state; expected their group, or a run without sharding");
+    check(!is_sharded(optimiser), op,
+          ": other processes hold a part of the optimiser's state; expected their group, or a run without sharding");
 }
 
 }  // namespace unitscale::optim

@@ -20,6 +20,7 @@
 #include <unitscale/train/joint_file.hpp>
 #include <unitscale/train/process_group.hpp>
 #include <unitscale/train/published_weights.hpp>
+#include <unitscale/train/remainders.hpp>
 
 #include <nlohmann/json.hpp>
 
@@ -51,6 +52,7 @@
 //   decoder/block0/ffn/up/weight, ...         codes and their scales (io/safetensors_weights.hpp), of a coded parameter
 //   optimiser/...                             tensors that `visit_state` names, in their stored types
 //   optimiser/... .scale                      F64, one element, where the scale is not 1; or F32, one element per block
+//   remainders/...                            error feedback's, where a run has it (train/remainders.hpp)
 // Numbers and tables that `visit_state` names are metadata.
 // A file of weights alone loads into any recipe, whether this library or another program wrote it.
 // The weights of GPT-2, Llama and BERT load under their published names.
@@ -155,6 +157,8 @@ public:
     }
 
     [[nodiscard]] const io::SafetensorsReader& file() const noexcept { return reader_; }
+    /// The begin of errors: `checkpoint: PATH`.
+    [[nodiscard]] const std::string& where() const noexcept { return where_; }
     void set_prefix(std::string prefix) { prefix_ = std::move(prefix); }
 
     /// The weights of a model from any stored type, by the parameters' names or by published names (PublishedWeights).
@@ -355,23 +359,32 @@ struct RunParts {
     Optimiser& optimiser;
     ScalingState& state;
     optim::LossScaler& scaler;
+    Remainders* remainders = nullptr;  ///< those of the run's reducer, if its recipe has error feedback
 };
 
 /// Saves all of a run: weights, optimiser, ScalingState (step, seed, plan, past magnitudes), loss scale, recipe,
-/// and the caller's own numbers `more` and `texts`.
+/// remainders of error feedback, and the caller's own numbers `more` and `texts`.
 /// Random streams and the place in the data are functions of seed and step.
-/// `group`: processes that share the optimiser's state. Every one of them calls the function, and process 0 writes the
-/// file. One process that has all the state would write the same bytes.
+/// `group`: processes that share the optimiser's state, or hold remainders. Every one of them calls the function, and
+/// process 0 writes the file. One process that has all the state would write the same bytes.
 /// Errors: the errors of SafetensorsWriter, in every process; a group is missing.
 template <class T, class Optimiser>
 void save_run(const std::filesystem::path& path, const RunParts<T, Optimiser>& run, const Recipe& recipe,
               const std::map<std::string, double>& more = {}, const std::map<std::string, std::string>& texts = {},
               ProcessGroup* group = nullptr) {
-    if (group == nullptr) optim::check_whole_state("save_run", run.optimiser);
+    if (group == nullptr) {
+        optim::check_whole_state("save_run", run.optimiser);
+        check(run.remainders == nullptr || run.remainders->are_whole(),
+              "save_run: other processes hold remainders of error feedback; expected their group");
+    }
     CheckpointWriter writer;
-    writer.set_prefix("optimiser/");
-    run.optimiser.visit_state(writer);
-    if (group == nullptr || group->rank() == 0) {  // what all processes have
+    const bool first = group == nullptr || group->rank() == 0;
+    if (first || optim::is_sharded(run.optimiser)) {
+        writer.set_prefix("optimiser/");
+        run.optimiser.visit_state(writer);
+    }
+    if (run.remainders != nullptr) run.remainders->write(writer);
+    if (first) {  // what all processes have
         writer.weights(run.parameters);
         writer.recipe(recipe);
         writer.set_prefix("loss_scaler/");
@@ -386,9 +399,10 @@ void save_run(const std::filesystem::path& path, const RunParts<T, Optimiser>& r
 }
 
 /// Restores a saved run: it continues to the bit as if it had not been interrupted, in any number of processes. Where
-/// these share the optimiser's state, each reads what it owns. Returns `more`. Given `texts` must
-/// equal the saved texts. Errors, which change nothing: the errors of CheckpointReader, and `checkpoint: PATH: its
-/// vocabulary is not this run's`.
+/// these share the optimiser's state, each reads what it owns. Remainders of error feedback are those of a number of
+/// micro-batches, which the next step must have. Returns `more`. Given `texts` must equal the saved texts.
+/// Errors, which change nothing: the errors of CheckpointReader; `checkpoint: PATH: its vocabulary is not this run's`;
+/// a file without remainders, where the run has error feedback.
 template <class T, class Optimiser>
 std::map<std::string, double> load_run(const std::filesystem::path& path, const RunParts<T, Optimiser>& run,
                                        const std::map<std::string, std::string>& texts = {}) {
@@ -407,7 +421,10 @@ std::map<std::string, double> load_run(const std::filesystem::path& path, const 
     reader.set_prefix("state/");
     for (const char* name : {"plan", "amax"}) reader.table(name, ignored);
     run.state.visit_state(reader);
+    Remainders::Kept remainders;
+    if (run.remainders != nullptr) remainders = run.remainders->read(reader, run.parameters);
     reader.commit();
+    if (run.remainders != nullptr) run.remainders->restore(std::move(remainders));
     return more;
 }
 

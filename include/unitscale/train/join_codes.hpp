@@ -8,12 +8,13 @@
 #include <unitscale/tensor/tensor.hpp>
 #include <unitscale/train/gradient_codes.hpp>
 #include <unitscale/train/micro_batch_tree.hpp>
+#include <unitscale/train/process_group.hpp>
+#include <unitscale/train/remainders.hpp>
 #include <unitscale/train/step_gradients.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <numeric>
 #include <span>
 #include <utility>
@@ -23,12 +24,13 @@ namespace unitscale::train {
 
 /// `join_elements` for gradients that travel as codes (`Communication`): each node is one micro-batch, a worker.
 /// Process r adds the blocks of `part_begin`, decoded, in float; or all blocks of the parameters that it owns.
-/// Largest magnitudes are those of all processes. The object keeps the remainders of error feedback from step to step,
-/// for the micro-batches of this process.
+/// Largest magnitudes are those of all processes. The object keeps the remainders of error feedback from step to step.
 /// Test: tests/train/join_codes_test.cpp
 template <class T>
 class JoinCodes {
 public:
+    explicit JoinCodes(const ProcessGroup& group) : remainders_(group.rank(), group.size()) {}
+
     /// The sums for the parameters of these numbers, in their order. `seed`: of the step's backward pass.
     [[nodiscard]] std::vector<typename StepGradients<T>::Part> operator()(StepGradients<T>& step,
                                                                           std::span<const std::size_t> bucket,
@@ -163,8 +165,7 @@ public:
         return wholes;
     }
 
-    /// Forgets the remainders.
-    void forget() noexcept { remainders_.clear(); }
+    [[nodiscard]] Remainders& remainders() noexcept { return remainders_; }
 
 private:
     /// The random stream of a micro-batch's codes, and of the sum's, for which `sender` is the number of micro-batches.
@@ -174,36 +175,30 @@ private:
         return {state.seed(), mix(mix(hash_name(step.parameters[p]->name()), state.step()), mix(codes, sender))};
     }
 
-    /// What rounding took from a micro-batch's last gradient of a parameter, in multiples of `unit`.
-    struct Remainder {
-        std::vector<float> values{};
-        double unit = 1.0;
-    };
-    [[nodiscard]] Remainder& remainder_of(std::size_t p, std::size_t micro_batch) {
-        return remainders_[{micro_batch, p}];
+    [[nodiscard]] Tensor<float>& remainder_of(const StepGradients<T>& step, std::size_t p, std::size_t micro_batch) {
+        return remainders_.of(micro_batch, step.parameters[p]->name(), step.parameters[p]->shape());
     }
     /// x += remainder. `unit`: of x, without the seed of the backward pass, which may change from step to step.
     void add_remainder(const StepGradients<T>& step, std::size_t p, std::size_t micro_batch, double unit, float* x) {
-        Remainder& left = remainder_of(p, micro_batch);
-        left.values.resize(step.parameters[p]->size(), 0.0f);
-        const double factor = left.unit / unit;
-        left.unit = unit;
-        for (std::size_t i = 0; i < left.values.size(); ++i) {
-            left.values[i] = static_cast<float>(static_cast<double>(left.values[i]) * factor);
-            x[i] += left.values[i];
+        Tensor<float>& left = remainder_of(step, p, micro_batch);
+        const double factor = left.scale() / unit;
+        left.set_scale(unit);
+        for (std::size_t i = 0; i < left.size(); ++i) {
+            left.data()[i] = static_cast<float>(static_cast<double>(left.data()[i]) * factor);
+            x[i] += left.data()[i];
         }
     }
     /// remainder := x less the numbers of its codes. Blocks that are not finite keep theirs.
     void keep_remainder(const StepGradients<T>& step, const Communication& how, std::size_t p, std::size_t micro_batch,
                         const float* x, const std::byte* codes, const float* largest) {
-        Remainder& left = remainder_of(p, micro_batch);
-        std::vector<float> got(left.values.size());
+        Tensor<float>& left = remainder_of(step, p, micro_batch);
+        std::vector<float> got(left.size());
         decode_blocks(step.tape->execution(), how, codes, 0, got.size(), largest, got.data());
         for (std::size_t i = 0; i < got.size(); ++i)
-            if (got[i] == got[i]) left.values[i] = x[i] - got[i];
+            if (got[i] == got[i]) left.data()[i] = x[i] - got[i];
     }
 
-    std::map<std::pair<std::size_t, std::size_t>, Remainder> remainders_{};  ///< by micro-batch and parameter
+    Remainders remainders_;
 };
 
 }  // namespace unitscale::train

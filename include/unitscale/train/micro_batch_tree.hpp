@@ -16,6 +16,12 @@ struct MicroBatchRange {
     friend constexpr bool operator==(const MicroBatchRange&, const MicroBatchRange&) = default;
 };
 
+/// The micro-batches that process `rank` of `processes` computes, of `count`.
+/// Test: tests/train/micro_batch_tree_test.cpp
+[[nodiscard]] constexpr MicroBatchRange share_of(std::size_t count, std::size_t rank, std::size_t processes) noexcept {
+    return {count * rank / processes, count * (rank + 1) / processes};
+}
+
 /// Whether two ranges are the children of one node of the tree over `count` micro-batches. Node j of level l is
 ///   [j 2^l, min((j + 1) 2^l, count))
 /// Its children are nodes 2 j and 2 j + 1 of level l - 1; a node without a second child equals the first.

@@ -202,7 +202,8 @@ template <class T>
 /// Weights are the values of their master copies where there are any (load_exact_weights), and keep their scales.
 /// The optimiser's state is decoded, exactly.
 /// Step, seed and planned forward factors are carried, and so is the number of skipped steps.
-/// Not carried: gradients, the loss scale, the magnitudes of past steps that it and `delayed` scales follow.
+/// Not carried: gradients and remainders of error feedback, the loss scale, the magnitudes of past steps that it and
+/// `delayed` scales follow.
 /// `run.optimiser` is any class with `visit_state`, as `save_run` takes it.
 /// Errors: an optimiser of one's own has state that is neither a StoredTensor nor a Tensor<Accum<T>>; other processes
 /// hold a part of the optimiser's state.
@@ -244,8 +245,9 @@ template <class T, class Optimiser>
 ///   with a master copy:  master = x rounded to its format    weight = master rounded to T
 ///   else:                weight = x rounded to T
 /// Moments are rounded to their formats, and positive second moments stay positive. Rounding follows `recipe.storage`.
-/// A switch to the first recipe itself changes no bit of the steps that follow, with two exceptions.
-/// The loss scale begins at its initial value, and it and `delayed` scales begin without past magnitudes.
+/// A switch to the first recipe itself changes no bit of the steps that follow, with these exceptions.
+/// The loss scale begins at its initial value. It and `delayed` scales begin without past magnitudes. Error feedback
+/// begins without remainders.
 /// Errors, before anything is changed: the errors of check_recipe_switch; parameters with other names, shapes or facts;
 /// state of another optimiser; a finite weight that is infinite in T. Test: tests/train/recipe_switch_test.cpp
 template <class T, class Optimiser>

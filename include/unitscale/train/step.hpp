@@ -18,6 +18,7 @@
 namespace unitscale::train {
 
 class ProcessGroup;
+class Remainders;
 
 /// The result of one training step.
 struct StepResult {
@@ -71,11 +72,22 @@ public:
     virtual void sum(std::span<double> /*numbers*/) {}
     /// Ends an update: every parameter gets the value that its owner has found.
     virtual void share_values() {}
-    /// The processes that share the optimiser's state among each other; null: each has all of it.
-    [[nodiscard]] virtual ProcessGroup* state_group() const noexcept { return nullptr; }
+    /// The processes that hold parts of the run's state under this recipe: of the optimiser's state, or remainders of
+    /// error feedback. Null: each has all of it.
+    [[nodiscard]] virtual ProcessGroup* state_group(const Recipe& /*recipe*/) const noexcept { return nullptr; }
+    /// The remainders of error feedback in this process; null: there are none.
+    [[nodiscard]] virtual Remainders* remainders() noexcept { return nullptr; }
     /// Whether this process writes the files of the training.
     [[nodiscard]] virtual bool writes_files() const noexcept = 0;
 };
+
+/// Gives an optimiser the parameters that this process updates, and keeps state of: those that the reducer says, all
+/// without one. `take_step` calls it. Call it before a run is resumed, too: other state then never takes memory.
+/// Error: state of steps so far is in another process (`Optimiser::set_owned`).
+template <class T, class Optimiser>
+void set_owned(Optimiser& optimiser, const StepReducer<T>* reducer) {
+    optimiser.set_owned(reducer != nullptr ? reducer->owned(optimiser.parameters()) : std::vector<bool>{});
+}
 
 /// One training step of any model: forward and backward over the micro-batches, then one update.
 /// `loss_of(i)` runs the model on the tape for micro-batch i and returns its loss, a Variable<T>.
@@ -100,8 +112,8 @@ template <class T, class Optimiser, class LossOf>
     typename StepReducer<T>::Share share{0, micro_batches};
     const double seed = scaler != nullptr ? scaler->scale() : 1.0;
     optim::SumOfProcesses sum;
+    set_owned<T>(optimiser, reducer);
     if (reducer != nullptr) {
-        optimiser.set_owned(reducer->owned(optimiser.parameters()));
         sum = [reducer](std::span<double> numbers) { reducer->sum(numbers); };
         share = reducer->begin(tape, optimiser.parameters(), micro_batches, seed);
     }

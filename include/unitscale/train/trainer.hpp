@@ -87,10 +87,10 @@ public:
     /// one after the other, or by a `TreeReducer` of its own if the recipe has a `communication`.
     /// If the reducer shares the optimiser's state among processes, this one keeps only what it owns. Set such a
     /// reducer before `resume` and the first step: state that is not owned then never takes memory.
-    /// Error: state of steps so far is in another process (`Optimiser::set_owned`).
+    /// Error: state of steps so far is in another process (`train::set_owned`).
     void set_reducer(std::shared_ptr<StepReducer<T>> reducer) {
         if (reducer == nullptr) reducer = reducer_of(recipe_);
-        optimiser_.set_owned(reducer != nullptr ? reducer->owned(parameters_) : std::vector<bool>{});
+        set_owned<T>(optimiser_, reducer.get());
         reducer_ = std::move(reducer);
     }
 
@@ -105,11 +105,11 @@ public:
     [[nodiscard]] std::uint64_t steps() const noexcept { return state_.step(); }
 
     /// Saves the run, with numbers and texts of the caller's own (`save_run`). With a reducer one process writes the
-    /// file. All processes must call the function if the reducer shares the optimiser's state; else the others do
-    /// nothing.
+    /// file. All processes must call the function if the reducer shares the optimiser's state, or if the recipe has
+    /// error feedback; else the others do nothing.
     void save(const std::filesystem::path& path, const std::map<std::string, double>& more = {},
               const std::map<std::string, std::string>& texts = {}) {
-        ProcessGroup* const group = reducer_ != nullptr ? reducer_->state_group() : nullptr;
+        ProcessGroup* const group = reducer_ != nullptr ? reducer_->state_group(recipe_) : nullptr;
         if (group != nullptr || reducer_ == nullptr || reducer_->writes_files())
             save_run(path, parts(), recipe_, more, texts, group);
     }
@@ -142,7 +142,10 @@ public:
     [[nodiscard]] ScalingState& state() noexcept { return state_; }
     [[nodiscard]] Optimiser& optimiser() noexcept { return optimiser_; }
     [[nodiscard]] optim::LossScaler& scaler() noexcept { return scaler_; }
-    [[nodiscard]] RunParts<T, Optimiser> parts() { return {parameters_, optimiser_, state_, scaler_}; }
+    [[nodiscard]] RunParts<T, Optimiser> parts() {
+        const bool feeds_back = recipe_.communication && recipe_.communication->error_feedback;
+        return {parameters_, optimiser_, state_, scaler_, feeds_back ? reducer_->remainders() : nullptr};
+    }
 
 private:
     [[nodiscard]] static const Recipe& checked(const Recipe& recipe) {

@@ -13,6 +13,7 @@
 #include <unitscale/train/join_elements.hpp>
 #include <unitscale/train/micro_batch_tree.hpp>
 #include <unitscale/train/process_group.hpp>
+#include <unitscale/train/remainders.hpp>
 #include <unitscale/train/sharding.hpp>
 #include <unitscale/train/shared_facts.hpp>
 #include <unitscale/train/step.hpp>
@@ -59,8 +60,8 @@ struct TreeReducerOptions {
 ///
 /// Under a recipe's `communication` each micro-batch is a worker, whose gradients travel as codes (`Communication`). A
 /// process then sends a part for each of its micro-batches, and keeps their gradients until the step ends. A block of
-/// a gradient that is not finite in one of them becomes NaN. The remainders of error feedback are in memory alone: a
-/// run that is resumed begins without them.
+/// a gradient that is not finite in one of them becomes NaN. With error feedback each process holds the remainders of
+/// its own micro-batches, and every process must call `Trainer::save`.
 ///
 /// Magnitudes that scales of later steps follow are the largest of all processes (`Magnitudes`).
 /// At most log2(k) + 1 gradients of a parameter are held at a time.
@@ -84,18 +85,18 @@ public:
               " micro-batches; expected at least one micro-batch for each process");
         step_.group = group_.get();
         step_.tape = &tape;
-        if (micro_batches != step_.count) join_codes_.forget();  // other processes hold them now
+        join_codes_.remainders().begin(micro_batches);
         step_.count = micro_batches;
         seed_ = seed;
         step_.sent_bytes = 0;
         if (!std::ranges::equal(parameters, step_.parameters)) {
+            if (!step_.parameters.empty()) join_codes_.remainders().forget();
             step_.parameters.assign(parameters.begin(), parameters.end());
             places_.clear();
             for (std::size_t p = 0; p < step_.parameters.size(); ++p) places_[step_.parameters[p]] = p;
             step_.sums.resize(step_.parameters.size());
             owners_ = owners_of(sizes_of(parameters), size);
             if (options_.sharding == Sharding::gradients) step_.owners = owners_;
-            join_codes_.forget();
         }
         for (auto& sum : step_.sums) sum.clear();
         losses_.clear();
@@ -105,9 +106,9 @@ public:
         if (size > 1) check_same_step();
         step_.nodes.clear();
         for (std::size_t r = 0; r < size; ++r)
-            for (const MicroBatchRange range : ends_with(share_of(r)))
+            for (const MicroBatchRange range : ends_with(share_of(micro_batches, r, size)))
                 step_.nodes.push_back({r, range, std::vector<NodeEntry>(step_.sums.size())});
-        share_ = share_of(rank);
+        share_ = share_of(micro_batches, rank, size);
         if (joins_early()) early_joins_.begin(step_, options_.bucket_elements);
         return {share_.begin, share_.end};
     }
@@ -169,9 +170,11 @@ public:
         step_.sent_bytes +=
             train::share_values<T>(*group_, step_.tape->execution(), updated, owners, options_.bucket_elements);
     }
-    [[nodiscard]] ProcessGroup* state_group() const noexcept override {
-        return shares_state() ? group_.get() : nullptr;
+    [[nodiscard]] ProcessGroup* state_group(const Recipe& recipe) const noexcept override {
+        const bool feeds_back = recipe.communication && recipe.communication->error_feedback;
+        return shares_state() || (feeds_back && group_->size() > 1) ? group_.get() : nullptr;
     }
+    [[nodiscard]] Remainders* remainders() noexcept override { return &join_codes_.remainders(); }
     [[nodiscard]] bool writes_files() const noexcept override { return group_->rank() == 0; }
 
     /// Bytes of gradients that this process has sent to others in the last step: parts of its nodes or micro-batches,
@@ -191,10 +194,6 @@ private:
         std::vector<std::size_t> sizes;
         for (const Parameter<T>* parameter : parameters) sizes.push_back(parameter->size());
         return sizes;
-    }
-
-    [[nodiscard]] MicroBatchRange share_of(std::size_t rank) const noexcept {
-        return {step_.count * rank / group_->size(), step_.count * (rank + 1) / group_->size()};
     }
 
     /// The rule of gradients that travel as codes; null: they travel as they are.
@@ -289,7 +288,7 @@ private:
                 rest = rest.subspan(sizeof value);
                 return value;
             };
-            const MicroBatchRange share = share_of(rank);
+            const MicroBatchRange share = share_of(step_.count, rank, parts.size());
             for (std::size_t i = share.begin; i < share.end; ++i) add_loss_of(i, take(0.0));
             for (std::size_t p = 0; !joins_early() && p < step_.sums.size(); ++p)
                 for (ProcessNode& node : step_.nodes)
@@ -348,7 +347,7 @@ private:
     std::unordered_map<const Parameter<T>*, std::size_t> places_{};  ///< of the parameters in step_
     std::vector<double> own_losses_{};
     TreeSum<double> losses_{};
-    JoinCodes<T> join_codes_{};
+    JoinCodes<T> join_codes_{*group_};
     std::vector<std::size_t> owners_{};  ///< by parameter
     std::vector<bool> reached_{};        ///< by parameter: it has a gradient of the step, here or at its owner
     EarlyJoins<T> early_joins_{};
