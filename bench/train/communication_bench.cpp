@@ -205,7 +205,7 @@ struct Case {
 };
 std::vector<Case> cases_of(const Options& options) {
     std::vector<Case> cases = {{"fp32", {}}};
-    for (const std::size_t block : {0, 128}) {
+    for (const std::size_t block : {std::size_t{0}, std::size_t{128}}) {
         Communication rule = options.rule();
         rule.block = block;
         cases.push_back({options.format + (block == 0 ? "" : concatenate(" by ", block)), rule});
