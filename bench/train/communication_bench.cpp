@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: MIT
 // The time that processes need for each other's gradients, measured and predicted by train/communication_cost.hpp.
 // `constants` measures the model's constants between two processes. `exchange` measures steps of a TreeReducer in as
-// many processes as there are. `work` measures a processor's part of such steps in a group of any size, of which it is
-// the only process. `predict` makes the table of a cluster. docs/cluster.md has the commands.
-#include <unitscale/autograd/tape.hpp>
+// many processes as there are. `work` measures a processor's part of such steps in a group of any size, in which it
+// hears itself alone. `predict` makes the table of a cluster. docs/cluster.md has the commands.
 #include <unitscale/distributed/communicator.hpp>
 #include <unitscale/io/atomic_file.hpp>
 #include <unitscale/nn/decoder.hpp>
-#include <unitscale/scaling/known_recipes.hpp>
 #include <unitscale/train/communication_cost.hpp>
-#include <unitscale/train/tree_reducer.hpp>
 
 #include "measured_costs.hpp"
+#include "reducer_steps.hpp"
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -22,10 +20,8 @@
 #include <fstream>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 using namespace unitscale;
@@ -78,124 +74,40 @@ double sum_of(const std::vector<std::size_t>& sizes) {
     return sum;
 }
 
+/// Constants of processors depend on the rule of codes: a scale for each gradient, or for each block.
 struct Constants {
     train::NetworkCosts network{};
-    train::ElementCosts elements{};
+    train::ElementCosts gradient{}, block{};
+
+    [[nodiscard]] const train::ElementCosts& of(const std::optional<Communication>& rule) const {
+        return rule && rule->block > 0 ? block : gradient;
+    }
 };
+/// Calls use(name, constant) for each constant of a processor.
+template <class Costs, class Use>
+void for_each_cost(Costs& costs, const Use& use) {
+    use("move", costs.move), use("add", costs.add), use("convert", costs.convert), use("measure", costs.measure);
+    use("encode", costs.encode), use("decode", costs.decode), use("entry", costs.entry);
+}
 Constants read_constants(const std::string& path) {
     std::ifstream file(path);
     check(file.good(), "--constants ", path, ": cannot be read; expected a file that `constants` has written");
     const auto json = nlohmann::json::parse(file);
-    const auto at = [&](const char* name) { return json.at(name).get<double>(); };
-    return {{.latency = at("L"), .overhead = at("o"), .gap = at("g"), .byte = at("G"), .by_processors = true},
-            {.move = at("move"),
-             .add = at("add"),
-             .convert = at("convert"),
-             .measure = at("measure"),
-             .encode = at("encode"),
-             .decode = at("decode"),
-             .entry = at("entry")}};
+    const auto take = [&](const char* part, const char* name, double& to) { json.at(part).at(name).get_to(to); };
+    Constants constants{.network = {.by_processors = true}};
+    take("network", "L", constants.network.latency), take("network", "o", constants.network.overhead);
+    take("network", "g", constants.network.gap), take("network", "G", constants.network.byte);
+    for_each_cost(constants.gradient, [&](const char* name, double& to) { take("gradient", name, to); });
+    for_each_cost(constants.block, [&](const char* name, double& to) { take("block", name, to); });
+    return constants;
 }
 nlohmann::ordered_json json_of(const Constants& of) {
-    return {{"L", of.network.latency},        {"o", of.network.overhead},       {"g", of.network.gap},
-            {"G", of.network.byte},           {"move", of.elements.move},       {"add", of.elements.add},
-            {"convert", of.elements.convert}, {"measure", of.elements.measure}, {"encode", of.elements.encode},
-            {"decode", of.elements.decode},   {"entry", of.elements.entry}};
-}
-
-/// A group of any size, whose only process hears itself in place of all others.
-class Echo final : public train::ProcessGroup {
-public:
-    explicit Echo(std::size_t size) : size_(size) {}
-    [[nodiscard]] std::size_t size() const noexcept override { return size_; }
-    void exchange(std::span<const std::byte> send, std::span<const std::size_t> send_bytes,
-                  std::span<std::byte> receive, std::span<const std::size_t> receive_bytes) override {
-        repeat(send.first(send_bytes[0]), receive, receive_bytes);
-    }
-    void collect(std::span<const std::byte> mine, std::span<std::byte> all,
-                 std::span<const std::size_t> bytes) override {
-        repeat(mine, all, bytes);
-    }
-    double seconds = 0;  ///< of copies in place of messages
-
-private:
-    void repeat(std::span<const std::byte> part, std::span<std::byte> to, std::span<const std::size_t> bytes) {
-        const auto start = Clock::now();
-        for (const std::size_t size : bytes) {
-            const std::size_t same = std::min(size, part.size());  // parts differ by an element
-            std::copy_n(part.begin(), same, to.begin());
-            std::fill_n(to.begin() + static_cast<std::ptrdiff_t>(same), size - same, std::byte{0});
-            to = to.subspan(size);
-        }
-        seconds += seconds_since(start);
-    }
-    std::size_t size_;
-};
-
-/// Steps of a reducer without a model: gradients are given by hand.
-class Steps {
-public:
-    Steps(std::shared_ptr<train::ProcessGroup> group, const train::GradientPlan& plan)
-        : recipe_(find_recipe("fp32")),
-          micro_batches_(plan.micro_batches),
-          own_(plan.micro_batches / plan.processes),
-          reducer_(std::move(group), {},
-                   {.sharding = plan.sharding, .overlap = plan.overlap, .bucket_elements = plan.bucket_elements}) {
-        recipe_.communication = plan.communication;
-        tape_ = std::make_unique<Tape<float>>(recipe_, state_);
-        for (const std::size_t size : plan.sizes) {
-            owned_.push_back(
-                std::make_unique<Parameter<float>>(concatenate("p", owned_.size()), Shape{size}, ParameterFacts{}));
-            parameters_.push_back(owned_.back().get());
-            std::ranges::fill(parameters_.back()->write().span(), 0.5f);
-        }
-    }
-    /// The time of a step's communication in this process. Gradients are made before it.
-    double step() {
-        state_.set_step(state_.step() + 1);
-        std::vector<std::vector<Tensor<float>>> gradients;
-        for (Parameter<float>* const parameter : parameters_) parameter->clear_gradient();
-        for (std::size_t i = 0; i < own_; ++i) {
-            gradients.emplace_back();
-            for (const Parameter<float>* parameter : parameters_) {
-                gradients.back().emplace_back(parameter->shape(), tape_->pool());
-                const std::span<float> elements = gradients.back().back().span();
-                for (std::size_t e = 0; e < elements.size(); ++e)
-                    elements[e] = 1e-5f * (static_cast<float>(e % 1021) - 500.0f);
-            }
-        }
-        MPI_Barrier(MPI_COMM_WORLD);
-        const auto start = Clock::now();
-        const auto share = reducer_.begin(*tape_, parameters_, micro_batches_, 1.0);
-        for (std::size_t i = share.first; i < share.last; ++i) {
-            for (std::size_t p = parameters_.size(); p-- > 0;) {
-                parameters_[p]->add_gradient(std::move(gradients[i - share.first][p]));
-                reducer_.add_gradient(i, *parameters_[p]);
-            }
-            reducer_.add_loss(i, 1.0);
-        }
-        static_cast<void>(reducer_.finish());
-        reducer_.share_values();
-        return seconds_since(start);
-    }
-    [[nodiscard]] std::size_t sent_bytes() const { return reducer_.sent_bytes(); }
-
-private:
-    Recipe recipe_;
-    std::size_t micro_batches_, own_;  ///< of all processes, and of this one
-    ScalingState state_{1};
-    std::unique_ptr<Tape<float>> tape_{};
-    std::vector<std::unique_ptr<Parameter<float>>> owned_{};
-    std::vector<Parameter<float>*> parameters_{};
-    train::TreeReducer<float> reducer_;
-};
-
-/// The median time of a step's communication: of the slowest process in each step.
-double measured_seconds(Steps& steps, std::size_t repetitions) {
-    std::vector<double> times;
-    static_cast<void>(steps.step());  // compares facts, and fills the memory pool
-    for (std::size_t i = 0; i < repetitions; ++i) times.push_back(most_of_all(steps.step()));
-    return median(times);
+    nlohmann::ordered_json json;
+    json["network"] = {
+        {"L", of.network.latency}, {"o", of.network.overhead}, {"g", of.network.gap}, {"G", of.network.byte}};
+    for_each_cost(of.gradient, [&](const char* name, double cost) { json["gradient"][name] = cost; });
+    for_each_cost(of.block, [&](const char* name, double cost) { json["block"][name] = cost; });
+    return json;
 }
 
 /// What `exchange` and `work` measure: fp32, and codes with a scale for each gradient and for each block of 128.
@@ -219,32 +131,25 @@ train::GradientPlan plan_of(const Options& options, std::size_t processes) {
             .sharding = train::parse_sharding(options.sharding)};
 }
 
-/// Adds the time that a reducer needs for an entry of a node, from a group of many processes and small gradients.
-void measure_entries(Constants& constants, const Options& options) {
-    const train::GradientPlan plan{.sizes = std::vector<std::size_t>(128, 1), .processes = 256, .micro_batches = 256};
-    auto echo = std::make_shared<Echo>(plan.processes);
-    Steps steps(echo, plan);
-    std::vector<double> times;
-    static_cast<void>(steps.step());
-    for (std::size_t i = 0; i < options.repetitions; ++i) {
-        echo->seconds = 0;
-        const double whole = steps.step();
-        times.push_back(whole - echo->seconds);
-    }
-    constants.elements.entry = most_of_all(median(times)) / (256.0 * 128.0);
-}
-
 void run_constants(const Options& options, const std::shared_ptr<distributed::Communicator>& group) {
     check(group->size() == 2, "constants: ", group->size(), " processes; expected 2");
-    Constants constants{measured_network(*group), measured_elements(options.rule(), options.repetitions)};
-    measure_entries(constants, options);
+    Communication rule = options.rule();
+    rule.block = 0;
+    Constants constants{.network = measured_network(*group), .gradient = measured_elements(rule, options.repetitions)};
+    rule.block = 128;
+    constants.block = measured_elements(rule, options.repetitions);
+    const double entries = 128 * 256;  // of many processes, with gradients of an element
+    constants.gradient.entry = constants.block.entry =
+        work_seconds({.sizes = std::vector<std::size_t>(128, 1), .processes = 256, .micro_batches = 256},
+                     options.repetitions) /
+        entries;
     if (group->rank() > 0) return;
     const auto json = json_of(constants);
+    for (const auto& [part, costs] : json.items()) {
+        std::printf("\n%s, ns:", part.c_str());
+        for (const auto& [name, cost] : costs.items()) std::printf(" %s %.4g", name.c_str(), 1e9 * cost.get<double>());
+    }
     std::printf("\n");
-    for (const auto& [name, value] : json.items())
-        std::printf("%-8s %10.4f %s\n", name.c_str(),
-                    (name.size() == 1 && name != "G" ? 1e6 : 1e9) * value.get<double>(),
-                    name.size() == 1 && name != "G" ? "us" : "ns");
     io::write_atomically("--constants", options.constants_file, json.dump(2) + "\n");
 }
 
@@ -265,7 +170,7 @@ void run_exchange(const Options& options, const std::shared_ptr<distributed::Com
         check(traffic.sent_bytes[group->rank()] == steps.sent_bytes(), "exchange: ", steps.sent_bytes(),
               " bytes were sent; ", traffic.sent_bytes[group->rank()], " were counted");
         const train::StepSeconds step =
-            train::step_seconds(traffic, constants.network, constants.elements, 0, 0, sharing);
+            train::step_seconds(traffic, constants.network, constants.of(each.rule), 0, 0, sharing);
         if (group->rank() == 0)
             std::printf("%-12s %10.1f %12.1f %12.1f %10.1f %8.2f\n", each.name.c_str(),
                         1e-6 * static_cast<double>(steps.sent_bytes()), 1e3 * measured, 1e3 * step.total(),
@@ -273,25 +178,19 @@ void run_exchange(const Options& options, const std::shared_ptr<distributed::Com
     }
 }
 
-void run_work(const Options& options) {
+void run_work(const Options& options, bool prints) {
     const Constants constants = read_constants(options.constants_file);
-    std::printf("%6s %-12s %12s %12s %8s\n", "ranks", "", "measured ms", "predicted ms", "ratio");
+    if (prints) std::printf("%6s %-12s %12s %12s %8s\n", "ranks", "", "measured ms", "predicted ms", "ratio");
     for (const std::size_t processes : options.ranks)
         for (const Case& each : cases_of(options)) {
             train::GradientPlan plan = plan_of(options, processes);
             plan.communication = each.rule;
-            auto echo = std::make_shared<Echo>(processes);
-            Steps steps(echo, plan);
-            std::vector<double> times;
-            static_cast<void>(steps.step());
-            for (std::size_t i = 0; i < options.repetitions; ++i) {
-                echo->seconds = 0;
-                const double whole = steps.step();
-                times.push_back(whole - echo->seconds);
-            }
-            const double predicted = train::step_seconds(train::step_traffic(plan), {}, constants.elements, 0).work;
-            std::printf("%6zu %-12s %12.1f %12.1f %8.2f\n", processes, each.name.c_str(), 1e3 * median(times),
-                        1e3 * predicted, median(times) / predicted);
+            const double measured = work_seconds(plan, options.repetitions);
+            const double predicted =
+                train::step_seconds(train::step_traffic(plan), {}, constants.of(each.rule), 0).work;
+            if (prints)
+                std::printf("%6zu %-12s %12.1f %12.1f %8.2f\n", processes, each.name.c_str(), 1e3 * measured,
+                            1e3 * predicted, measured / predicted);
         }
 }
 
@@ -331,8 +230,8 @@ void run_predict(const Options& options) {
                 std::size_t messages = 0;
                 for (const train::MessageRound& round : traffic.rounds) messages += round.messages;
                 const double backward = compute * options.backward / static_cast<double>(options.micro_batches);
-                const train::StepSeconds step =
-                    train::step_seconds(traffic, constants.network, constants.elements, compute, backward);
+                const train::StepSeconds step = train::step_seconds(
+                    traffic, constants.network, constants.of(plan.communication), compute, backward);
                 std::printf("%6zu %-8s %-8s %9zu %9.3f %10.4f %10.4f %10.4f %10.4f %10.3f\n", processes,
                             coded ? options.format.c_str() : "fp32", overlap ? "on" : "off", messages,
                             1e-9 * static_cast<double>(*std::ranges::max_element(traffic.sent_bytes)), step.work,
@@ -357,7 +256,7 @@ int main(int argc, char** argv) {
     app.require_subcommand(1);
     auto* const constants = app.add_subcommand("constants", "measure the model's constants, in two processes");
     auto* const exchange = app.add_subcommand("exchange", "measure steps of a reducer, in any number of processes");
-    auto* const work = app.add_subcommand("work", "measure the work of one process among many, in one process");
+    auto* const work = app.add_subcommand("work", "measure the work of one process among many");
     auto* const predict = app.add_subcommand("predict", "the table of a cluster");
     for (CLI::App* const each : {constants, exchange, work, predict}) {
         each->add_option("--constants", options.constants_file, "file of constants")->capture_default_str();
@@ -392,9 +291,8 @@ int main(int argc, char** argv) {
         if (*constants) run_constants(options, group);
         else if (*exchange) run_exchange(options, group, session.local_size());
         else {
-            check(group->size() == 1, *work ? "work: " : "predict: ", group->size(), " processes; expected 1");
-            if (*work) run_work(options);
-            else run_predict(options);
+            if (*work) run_work(options, group->rank() == 0);
+            else if (group->rank() == 0) run_predict(options);
         }
     } catch (const std::exception& error) {
         std::fprintf(stderr, "communication_bench: %s\n", error.what());

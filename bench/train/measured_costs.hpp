@@ -12,7 +12,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdio>
-#include <cstring>
 #include <vector>
 
 // The constants of train/communication_cost.hpp, measured between processes 0 and 1 of MPI, and in all of them.
@@ -26,22 +25,24 @@ using Clock = std::chrono::steady_clock;
     std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
     return values[values.size() / 2];
 }
+/// Measurements of large data use several buffers in turn, so that caches do not hold them: a step's gradients are larger.
+inline constexpr std::size_t buffers_in_turn = 6;
 /// The most of all processes.
 [[nodiscard]] inline double most_of_all(double mine) {
     double all = mine;
     MPI_Allreduce(&mine, &all, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
     return all;
 }
-/// The median time of `use`, over all processes that call it at once: the slowest in each repetition.
+/// The median time of use(i), over all processes that call it at once: the slowest in each repetition i.
 template <class Use>
 [[nodiscard]] double seconds_together(std::size_t repetitions, const Use& use) {
     std::vector<double> times;
-    use();  // for caches and memory
-    for (std::size_t i = 0; i < repetitions; ++i) {
+    for (std::size_t i = 0; i < repetitions + buffers_in_turn; ++i) {  // memory has its pages after the first turn
         MPI_Barrier(MPI_COMM_WORLD);
         const auto start = Clock::now();
-        use();
-        times.push_back(most_of_all(seconds_since(start)));
+        use(i);
+        const double seconds = most_of_all(seconds_since(start));
+        if (i >= buffers_in_turn) times.push_back(seconds);
     }
     return median(times);
 }
@@ -95,18 +96,21 @@ struct Burst {
 ///   G: median of exchanges of 1 to 16 MB by `group`, both ways at once, less their time for a byte, for each byte
 [[nodiscard]] inline train::NetworkCosts measured_network(train::ProcessGroup& group) {
     const int rank = static_cast<int>(group.rank());
-    std::vector<char> buffer(std::size_t{1} << 26, 1);
-    std::vector<double> one_way;
-    if (rank == 0) std::printf("%10s %16s %16s %16s\n", "bytes", "one way us", "both ways us", "both ways ns/B");
-    std::vector<double> per_byte;
+    const std::size_t largest = std::size_t{1} << 26;
+    std::vector<char> buffer(largest, 1);
+    const std::vector<std::byte> send(2 * largest, std::byte{1});
+    std::vector<std::byte> receive(2 * largest, std::byte{2});
+    std::vector<double> one_way, per_byte;
     double least = 0.0;
-    for (std::size_t bytes = 1; bytes <= buffer.size(); bytes *= 4) {
+    if (rank == 0) std::printf("%10s %16s %16s %16s\n", "bytes", "one way us", "both ways us", "both ways ns/B");
+    for (std::size_t bytes = 1; bytes <= largest; bytes *= 4) {
         one_way.push_back(one_way_seconds(rank, buffer, bytes));
-        std::vector<std::byte> send(bytes, std::byte{1}), receive(bytes, std::byte{2});
         std::vector<std::size_t> sizes(2, 0);
         sizes[static_cast<std::size_t>(1 - rank)] = bytes;
-        const double both =
-            seconds_together(bytes < 100000 ? 201 : 15, [&] { group.exchange(send, sizes, receive, sizes); });
+        const double both = seconds_together(bytes < 100000 ? 201 : 15, [&](std::size_t i) {
+            const std::size_t at = i * bytes % (send.size() - bytes);
+            group.exchange({send.data() + at, bytes}, sizes, {receive.data() + at, bytes}, sizes);
+        });
         if (bytes == 1) least = both;
         const double each = (both - least) / static_cast<double>(bytes);
         if (bytes >= (std::size_t{1} << 20) && bytes <= (std::size_t{1} << 24)) per_byte.push_back(each);
@@ -126,43 +130,35 @@ struct Burst {
 /// The constants of a processor for gradients in float of 16 MB, of which all processes work on one each at once.
 /// `entry` is left at 0.
 [[nodiscard]] inline train::ElementCosts measured_elements(const Communication& rule, std::size_t repetitions) {
-    const std::size_t count = std::size_t{1} << 22;
-    const auto elements = static_cast<double>(count);
-    std::vector<float> a(count), b(count, 0.25f), largest(train::block_count(rule, count));
-    for (std::size_t i = 0; i < count; ++i) a[i] = std::sin(static_cast<float>(i));
-    std::vector<std::byte> codes(count * train::code_bytes(rule));
+    constexpr std::size_t count = std::size_t{1} << 22, turns = buffers_in_turn;
     const Execution execution;
-    volatile double unknown = 1.0;  // a factor that the compiler does not know
+    std::vector<std::vector<float>> from(turns, std::vector<float>(count)), to = from;
+    std::vector<std::vector<std::byte>> codes(turns, std::vector<std::byte>(count * train::code_bytes(rule)));
+    std::vector<float> largest(train::block_count(rule, count), 1.0f);
+    for (auto& numbers : from)
+        for (std::size_t i = 0; i < count; ++i) numbers[i] = std::sin(static_cast<float>(i));
+    const volatile double unknown = 1.0;  // a factor that the compiler does not know
     const double factor = unknown;
+    const auto per_element = [repetitions](const auto& use) {
+        return seconds_together(repetitions, [&](std::size_t i) { use(i % turns); }) / static_cast<double>(count);
+    };
     train::ElementCosts costs;
-    costs.move = seconds_together(repetitions, [&] { std::memcpy(b.data(), a.data(), 4 * count); }) / (4 * elements);
-    costs.add =
-        seconds_together(repetitions,
-                         [&] { add_scaled_elements<float>(execution, b.data(), a.data(), count, factor, factor); }) /
-        elements;
-    costs.convert = seconds_together(repetitions,
-                                     [&] {
-                                         for (std::size_t i = 0; i < count; ++i)
-                                             b[i] = static_cast<float>(static_cast<double>(a[i]) * factor);
-                                     }) /
-                    elements;
+    costs.move = per_element([&](std::size_t i) { std::copy(from[i].begin(), from[i].end(), to[i].begin()); }) / 4;
+    costs.add = per_element([&](std::size_t i) {
+        add_scaled_elements<float>(execution, to[i].data(), from[i].data(), count, factor, factor);
+    });
+    costs.convert = per_element([&](std::size_t i) {
+        for (std::size_t e = 0; e < count; ++e) to[i][e] = static_cast<float>(static_cast<double>(from[i][e]) * factor);
+    });
     costs.measure =
-        seconds_together(repetitions, [&] { train::measure_blocks(rule, a.data(), 0, count, largest.data()); }) /
-        elements;
-    costs.encode =
-        seconds_together(
-            repetitions,
-            [&] {
-                train::encode_blocks(execution, rule, a.data(), 0, count, largest.data(), {1, 2}, codes.data());
-            }) /
-        elements;
-    costs.decode =
-        seconds_together(repetitions,
-                         [&] {
-                             std::vector<float> x(count);
-                             train::decode_blocks(execution, rule, codes.data(), 0, count, largest.data(), x.data());
-                         }) /
-        elements;
+        per_element([&](std::size_t i) { train::measure_blocks(rule, from[i].data(), 0, count, largest.data()); });
+    costs.encode = per_element([&](std::size_t i) {
+        train::encode_blocks(execution, rule, from[i].data(), 0, count, largest.data(), {1, 2}, codes[i].data());
+    });
+    costs.decode = per_element([&](std::size_t i) {
+        std::vector<float> x(count);  // JoinCodes decodes into new memory, too
+        train::decode_blocks(execution, rule, codes[i].data(), 0, count, largest.data(), x.data());
+    });
     return costs;
 }
 
