@@ -93,15 +93,14 @@ struct Burst {
 
 /// The constants between processes 0 and 1 of two; process 0 prints the times behind them.
 ///   o: of a send. g: the slope of the time of bursts of 1 and of 257 messages. L: time of a byte one way, less 2 o.
-///   G: median of exchanges of 1 to 16 MB by `group`, both ways at once, less their time for a byte, for each byte
+///   G: the slope of exchanges of 1 and of 16 MB by `group`, both ways at once
 [[nodiscard]] inline train::NetworkCosts measured_network(train::ProcessGroup& group) {
     const int rank = static_cast<int>(group.rank());
     const std::size_t largest = std::size_t{1} << 26;
     std::vector<char> buffer(largest, 1);
     const std::vector<std::byte> send(2 * largest, std::byte{1});
     std::vector<std::byte> receive(2 * largest, std::byte{2});
-    std::vector<double> one_way, per_byte;
-    double least = 0.0;
+    std::vector<double> one_way, both_ways;  // of 4^0, 4^1, ... bytes
     if (rank == 0) std::printf("%10s %16s %16s %16s\n", "bytes", "one way us", "both ways us", "both ways ns/B");
     for (std::size_t bytes = 1; bytes <= largest; bytes *= 4) {
         one_way.push_back(one_way_seconds(rank, buffer, bytes));
@@ -111,17 +110,17 @@ struct Burst {
             const std::size_t at = i * bytes % (send.size() - bytes);
             group.exchange({send.data() + at, bytes}, sizes, {receive.data() + at, bytes}, sizes);
         });
-        if (bytes == 1) least = both;
-        const double each = (both - least) / static_cast<double>(bytes);
-        if (bytes >= (std::size_t{1} << 20) && bytes <= (std::size_t{1} << 24)) per_byte.push_back(each);
-        if (rank == 0) std::printf("%10zu %16.2f %16.2f %16.3f\n", bytes, 1e6 * one_way.back(), 1e6 * both, 1e9 * each);
+        both_ways.push_back(both);
+        if (rank == 0)
+            std::printf("%10zu %16.2f %16.2f %16.3f\n", bytes, 1e6 * one_way.back(), 1e6 * both,
+                        1e9 * both / static_cast<double>(bytes));
     }
     const Burst few = burst_seconds(rank, 1), many = burst_seconds(rank, 257);
     train::NetworkCosts costs;
     costs.overhead = many.send;
     costs.gap = (many.whole - few.whole) / 256;
     costs.latency = std::max(0.0, one_way.front() - 2 * costs.overhead);
-    costs.byte = median(per_byte);
+    costs.byte = (both_ways[12] - both_ways[10]) / (std::pow(4.0, 12) - std::pow(4.0, 10));
     costs.by_processors = true;  // processes 0 and 1 are on one machine
     MPI_Bcast(&costs, static_cast<int>(sizeof costs), MPI_BYTE, 0, MPI_COMM_WORLD);
     return costs;
