@@ -40,10 +40,10 @@ public:
     ElementJoin(StepGradients<T>& step, std::vector<std::size_t> bucket, JoinTime time)
         : step_(step), bucket_(std::move(bucket)), early_(time == JoinTime::early) {
         const std::size_t size = step.group->size(), rank = step.group->rank();
-        std::vector<std::size_t> send_bytes(size), receive_bytes(size);
-        for (std::size_t r = 0; r < size; ++r) {
-            send_bytes[r] = message_bytes(rank, r);
-            receive_bytes[r] = message_bytes(r, rank);
+        std::vector<std::size_t> send_bytes(size, 0), receive_bytes(size, 0);
+        for (const ProcessNode& node : step.nodes) {
+            receive_bytes[node.rank] += message_bytes(node, rank);
+            for (std::size_t r = 0; node.rank == rank && r < size; ++r) send_bytes[r] += message_bytes(node, r);
         }
         buffers_ = std::make_unique<Buffers>(step.tape->execution(), sum_of(send_bytes), sum_of(receive_bytes));
         std::byte* to = buffers_->send.data();
@@ -126,14 +126,13 @@ private:
         for (std::size_t b = 0; b < bucket_.size(); ++b) count += elements(b, r);
         return count;
     }
-    /// Bytes that process `from` sends to process `to`.
-    [[nodiscard]] std::size_t message_bytes(std::size_t from, std::size_t to) const {
+    /// Bytes of a node in the message to process `to`.
+    [[nodiscard]] std::size_t message_bytes(const ProcessNode& node, std::size_t to) const {
         std::size_t bytes = 0;
-        for (const ProcessNode& node : step_.nodes)
-            for (std::size_t b = 0; node.rank == from && b < bucket_.size(); ++b) {
-                if (early_) bytes += sizeof(NodeEntry);
-                if (early_ || node.entries[bucket_[b]].present) bytes += elements(b, to) * sizeof(T);
-            }
+        for (std::size_t b = 0; b < bucket_.size(); ++b) {
+            if (early_) bytes += sizeof(NodeEntry);
+            if (early_ || node.entries[bucket_[b]].present) bytes += elements(b, to) * sizeof(T);
+        }
         return bytes;
     }
 

@@ -280,6 +280,7 @@ private:
             });
 
         const auto parts = group_->gather(mine);
+        auto nodes = step_.nodes.begin();  // of the process
         for (std::size_t rank = 0; rank < parts.size(); ++rank) {
             std::span<const std::byte> rest = parts[rank];
             const auto take = [&]<class V>(V value) {
@@ -290,9 +291,11 @@ private:
             };
             const MicroBatchRange share = share_of(step_.count, rank, parts.size());
             for (std::size_t i = share.begin; i < share.end; ++i) add_loss_of(i, take(0.0));
+            const auto end =
+                std::find_if(nodes, step_.nodes.end(), [rank](const ProcessNode& node) { return node.rank != rank; });
             for (std::size_t p = 0; !joins_early() && p < step_.sums.size(); ++p)
-                for (ProcessNode& node : step_.nodes)
-                    if (node.rank == rank) node.entries[p] = take(NodeEntry{});
+                for (auto node = nodes; node != end; ++node) node->entries[p] = take(NodeEntry{});
+            nodes = end;
             while (!rest.empty()) {
                 std::string path(take(std::uint64_t{}), ' ');
                 check(rest.size() >= path.size(), "TreeReducer: rank ", rank, " has sent too little");
