@@ -57,7 +57,8 @@ function(unitscale_program target)
 endfunction()
 
 # unitscale_program_path(<out> <target>): what scripts call to run the program. With a cross compiler it is a script of
-# the program's name in the folder `emulated`, which runs the program in the emulator.
+# the program's name in the folder `emulated`, which runs the program in the emulator. The process has the script's name,
+# by which tests find it. qemu's option -0 tells the program, too: programs that start themselves once more need it.
 function(unitscale_program_path out target)
   set(path "$<TARGET_FILE:${target}>")
   if(CMAKE_CROSSCOMPILING AND CMAKE_CROSSCOMPILING_EMULATOR)
@@ -66,7 +67,12 @@ function(unitscale_program_path out target)
     get_property(made GLOBAL PROPERTY unitscale_emulated)
     if(NOT target IN_LIST made)
       set_property(GLOBAL APPEND PROPERTY unitscale_emulated ${target})
-      file(GENERATE OUTPUT "${script}" CONTENT "#!/bin/sh\nexec '${emulator}' '${path}' \"$@\"\n"
+      set(name "")
+      if(CMAKE_CROSSCOMPILING_EMULATOR MATCHES "qemu")
+        set(name " -0 \"$0\"")
+      endif()
+      file(GENERATE OUTPUT "${script}"
+           CONTENT "#!/usr/bin/env bash\nexec -a \"$0\" '${emulator}'${name} '${path}' \"$@\"\n"
            FILE_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)
     endif()
     set(path "${script}")

@@ -70,6 +70,14 @@ public:
     }
 
 private:
+    /// This program's path. A full path in `argv[0]` may be a script that starts an emulator with this program.
+    [[nodiscard]] std::string own_path() const {
+        if (std::filesystem::path(argv_[0]).is_absolute()) return argv_[0];
+        std::error_code error;
+        const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
+        return error ? std::string(argv_[0]) : self.string();
+    }
+
     [[nodiscard]] std::string arguments() const {
         return argc_ < 2 ? std::string() : command_line(argc_ - 1, argv_ + 1);
     }
@@ -79,9 +87,7 @@ private:
     bool share(Options& options, const std::function<void()>& search) {
 #ifdef UNITSCALE_EXAMPLE_MPI
         const std::size_t side_by_side = options.jobs;
-        std::error_code error;
-        const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
-        std::vector<std::string> command = {error ? std::string(argv_[0]) : self.string()};
+        std::vector<std::string> command = {own_path()};
         for (int i = 1; i < argc_; ++i)
             if (argv_[i] != Processes::option) command.emplace_back(argv_[i]);
         if (threads_->count() == 0) {

@@ -17,7 +17,9 @@ arm_root() {
     -o "Dir::Cache=$folder/apt" -o APT::Architecture=arm64 -o APT::Architectures::=arm64 -o APT::Sandbox::User=root)
   "${apt[@]}" update < /dev/null &&
     "${apt[@]}" install -y --download-only --no-install-recommends libc6 libgomp1 libstdc++6 libxtensor-dev \
-      libzip-dev libicu-dev libpcre2-dev libsentencepiece-dev < /dev/null || return
+      libzip-dev libicu-dev libpcre2-dev libsentencepiece-dev libopenmpi3 < /dev/null || return
+  # MPI's headers alone: their package also wants compilers.
+  (cd -- "$folder/apt/archives" && "${apt[@]}" download libopenmpi-dev < /dev/null) || return
   for archive in "$folder"/apt/archives/*.deb; do dpkg-deb -x "$archive" "$folder" || return; done
   touch "$folder/complete"
 }

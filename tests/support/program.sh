@@ -8,6 +8,11 @@ trap 'rm -rf -- "$folder"' EXIT
 cd -- "$folder"
 failures=0
 
+# A program that is a script runs in an emulator (cmake/development.cmake), where limits of time are longer.
+slower=1
+[[ $(head -c 2 -- "$program" | tr -d '\0') != '#!' ]] || slower=20
+timeout() { command timeout "$(($1 * slower))" "${@:2}"; }
+
 fail() {
   printf 'FAILED: %s\n' "$1" >&2
   failures=$((failures + 1))
