@@ -25,7 +25,7 @@ if(UNITSCALE_SANITIZE)
   set(UNITSCALE_TEST_TIMEOUT 2400)
 endif()
 if(CMAKE_CROSSCOMPILING)
-  set(UNITSCALE_TEST_TIMEOUT 7200)  # an emulated processor is slow
+  set(UNITSCALE_TEST_TIMEOUT 14400)  # an emulated processor is slow
 endif()
 
 # Sanitizers' checks of addresses are calls rather than code in place: a build takes two thirds of the time.

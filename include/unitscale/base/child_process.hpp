@@ -30,7 +30,7 @@ namespace unitscale {
 class ChildProcess {
 public:
     /// Starts a program with its arguments. A name without a slash is looked up in PATH.
-    /// Error: it cannot be started.
+    /// Error: it cannot be started. As POSIX allows, qemu finds that out later: the program ends with exit code 127.
     explicit ChildProcess(std::vector<std::string> command) {
         check(!command.empty(), "ChildProcess: no program is given");
         std::array<int, 2> ends{};
