@@ -168,7 +168,6 @@ LanguageRunOptions options_of_process(LanguageRunOptions options) {
     if (options.group == nullptr || options.group->rank() == 0) return options;
     options.quiet = true;
     options.log.clear();
-    if (options.shard == name(train::Sharding::none)) options.save.clear();  // else all give their state to the first
     options.sample = 0;
     return options;
 }

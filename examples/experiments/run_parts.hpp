@@ -66,7 +66,7 @@ struct LanguageData {
     [[nodiscard]] std::string validation_text(double loss) const;
 };
 
-/// The options of this process, of those that share a run: only the first reports, writes files and generates a sample.
+/// The options of this process, of those that share a run: only the first reports, logs and generates a sample.
 /// Errors: the errors of LanguageRunOptions::validate.
 [[nodiscard]] LanguageRunOptions options_of_process(LanguageRunOptions options);
 

@@ -225,7 +225,7 @@ TEST_CASE("of processes that share a run the first reports and writes, and all a
     CHECK(own[0].sample > 0);
     CHECK_FALSE(own[0].quiet);
     CHECK(own[1].log.empty());
-    CHECK(own[1].save.empty());
+    CHECK(own[1].save == "run.safetensors");  // the first may wait for its state
     CHECK(own[1].sample == 0);
     CHECK(own[1].quiet);
     test::in_group(4, [&](const std::shared_ptr<train::ProcessGroup>& group) {

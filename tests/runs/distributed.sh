@@ -87,12 +87,6 @@ for how in 'fp8-delayed' "fp32 ${feedback[*]}" "nvfp4 ${feedback[*]} --shard gra
     rm -f resumed.jsonl
   done
 done
-given=("${run[@]/#4/8}" --steps 30 --resume half.safetensors)
-bad ' 8 micro-batches, and the checkpoint has .* remainders of 4; expected as many$' "${half[@]}"
-"$program" "${run[@]}" --recipe fp32 --seed 3 --steps 2 --save plain.safetensors > /dev/null 2>&1
-given=("${run[@]}" --steps 30 --resume plain.safetensors)
-bad 'plain.safetensors: has no remainders of error feedback; expected a run that was saved with them, or ' \
-  --recipe fp32 --seed 3 "${feedback[@]}"
 
 # bad_run <exit code> <pattern of stderr> <argument of mpirun>...: expects one line of the program on stderr.
 bad_run() {
@@ -103,6 +97,11 @@ bad_run() {
   [[ $(grep -c '^train_transformer: ' err.txt) == 1 ]] || fail "not one line of the program: $*: $(cat err.txt)"
   grep -qE -- "^train_transformer: .*$pattern" err.txt || fail "no '$pattern' on stderr: $*: $(cat err.txt)"
 }
+bad_run 2 ' 8 micro-batches, and the checkpoint has .* remainders of 4; expected as many$' \
+  -n 2 "$program" "${run[@]/#4/8}" "${half[@]}" --steps 30 --resume half.safetensors
+"$program" "${run[@]}" --recipe fp32 --seed 3 --steps 2 --save plain.safetensors > /dev/null 2>&1
+bad_run 2 'plain.safetensors: has no remainders of error feedback; expected a run that was saved with them, or ' \
+  -n 2 "$program" "${run[@]}" --recipe fp32 --seed 3 "${feedback[@]}" --steps 30 --resume plain.safetensors
 sed 's/early/late/' text.txt > other.txt
 run+=(--steps 30)
 one=(-n 1 "$program" "${run[@]}" --recipe fp32)
