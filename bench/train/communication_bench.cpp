@@ -228,7 +228,7 @@ void run_predict(const Options& options) {
                 if (coded) plan.communication = options.rule();
                 const train::StepTraffic traffic = train::step_traffic(plan);
                 std::size_t messages = 0;
-                for (const train::MessageRound& round : traffic.rounds) messages += round.messages;
+                for (const train::MessageExchange& exchange : traffic.exchanges) messages += exchange.messages;
                 const double backward = compute * options.backward / static_cast<double>(options.micro_batches);
                 const train::StepSeconds step = train::step_seconds(
                     traffic, constants.network, constants.of(plan.communication), compute, backward);

@@ -25,7 +25,8 @@ using Clock = std::chrono::steady_clock;
     std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
     return values[values.size() / 2];
 }
-/// Measurements of large data use several buffers in turn, so that caches do not hold them: a step's gradients are larger.
+/// Measurements of large data use several buffers in turn, so that caches do not hold them: gradients of a step are
+/// larger.
 inline constexpr std::size_t buffers_in_turn = 6;
 /// The most of all processes.
 [[nodiscard]] inline double most_of_all(double mine) {

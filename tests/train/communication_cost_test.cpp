@@ -26,7 +26,7 @@ namespace {
 
 using Numbers = std::vector<std::size_t>;
 
-/// Messages and bytes of a process in a round.
+/// Messages and bytes of a process in an exchange.
 struct Sent {
     std::size_t sent = 0, received = 0, sent_bytes = 0, received_bytes = 0;
 };
@@ -48,34 +48,35 @@ public:
         of_->collect(mine, all, bytes);
     }
 
-    std::vector<Sent> rounds{};
+    std::vector<Sent> exchanges{};
 
 private:
     void count(std::span<const std::size_t> send_bytes, std::span<const std::size_t> receive_bytes) {
-        Sent round;
+        Sent exchange;
         for (std::size_t r = 0; r < size(); ++r) {
             if (r == rank()) continue;
-            round.sent += send_bytes[r] > 0;
-            round.received += receive_bytes[r] > 0;
-            round.sent_bytes += send_bytes[r];
-            round.received_bytes += receive_bytes[r];
+            exchange.sent += send_bytes[r] > 0;
+            exchange.received += receive_bytes[r] > 0;
+            exchange.sent_bytes += send_bytes[r];
+            exchange.received_bytes += receive_bytes[r];
         }
-        rounds.push_back(round);
+        exchanges.push_back(exchange);
     }
 
     std::shared_ptr<train::ProcessGroup> of_;
 };
 
-using Counts = std::vector<std::pair<std::size_t, std::size_t>>;  // messages and bytes of each round, in order of size
+using Counts =
+    std::vector<std::pair<std::size_t, std::size_t>>;  // messages and bytes of each exchange, in order of size
 
 struct Measured {
-    Counts rounds{};
+    Counts exchanges{};
     Numbers sent_bytes{};
 };
 
 /// The second step of a reducer: the first one compares facts, too.
 Measured measured(const train::GradientPlan& plan) {
-    std::vector<std::vector<Sent>> rounds(plan.processes);
+    std::vector<std::vector<Sent>> exchanges(plan.processes);
     Measured found{.sent_bytes = Numbers(plan.processes)};
     test::in_group(plan.processes, [&](const std::shared_ptr<train::ProcessGroup>& threads) {
         auto group = std::make_shared<CountingGroup>(threads);
@@ -94,7 +95,7 @@ Measured measured(const train::GradientPlan& plan) {
         train::TreeReducer<float> reducer(
             group, {}, {.sharding = plan.sharding, .overlap = plan.overlap, .bucket_elements = plan.bucket_elements});
         for (int step = 0; step < 2; ++step) {
-            group->rounds.clear();
+            group->exchanges.clear();
             state.set_step(state.step() + 1);
             for (Parameter<float>* const parameter : parameters) parameter->clear_gradient();
             const auto share = reducer.begin(tape, parameters, plan.micro_batches, 1.0);
@@ -110,24 +111,25 @@ Measured measured(const train::GradientPlan& plan) {
             static_cast<void>(reducer.finish());
             reducer.share_values();
         }
-        rounds[group->rank()] = group->rounds;
+        exchanges[group->rank()] = group->exchanges;
         found.sent_bytes[group->rank()] = reducer.sent_bytes();
     });
-    for (std::size_t i = 0; i < rounds.front().size(); ++i) {
+    for (std::size_t i = 0; i < exchanges.front().size(); ++i) {
         std::size_t messages = 0, bytes = 0;
-        for (const auto& process : rounds) {
+        for (const auto& process : exchanges) {
             messages = std::max(messages, process[i].sent + process[i].received);
             bytes = std::max({bytes, process[i].sent_bytes, process[i].received_bytes});
         }
-        found.rounds.emplace_back(messages, bytes);
+        found.exchanges.emplace_back(messages, bytes);
     }
-    std::ranges::sort(found.rounds);
+    std::ranges::sort(found.exchanges);
     return found;
 }
 
 Counts counts_of(const train::StepTraffic& traffic) {
     Counts counts;
-    for (const train::MessageRound& round : traffic.rounds) counts.emplace_back(round.messages, round.bytes);
+    for (const train::MessageExchange& exchange : traffic.exchanges)
+        counts.emplace_back(exchange.messages, exchange.bytes);
     std::ranges::sort(counts);
     return counts;
 }
@@ -155,7 +157,7 @@ TEST_CASE("the counted messages and bytes are those that a reducer sends") {
                                    << overlap);
                     const train::StepTraffic traffic = train::step_traffic(plan);
                     const Measured found = measured(plan);
-                    CHECK(counts_of(traffic) == found.rounds);
+                    CHECK(counts_of(traffic) == found.exchanges);
                     CHECK(traffic.sent_bytes == found.sent_bytes);
                 }
 }
@@ -163,7 +165,7 @@ TEST_CASE("the counted messages and bytes are those that a reducer sends") {
 TEST_CASE("elements and bytes that processors work on, counted by hand") {
     train::GradientPlan plan{.sizes = {64, 32}, .processes = 4, .micro_batches = 8};
     train::StepTraffic traffic = train::step_traffic(plan);
-    CHECK(traffic.rounds.size() == 5);  // three of state, and the parts and sums of one bucket
+    CHECK(traffic.exchanges.size() == 5);  // three of state, and the parts and sums of one bucket
     CHECK(traffic.added == 3 * 24);
     CHECK(traffic.moved == 4 * (96 + 24 + 24 + 24 + 96));
     CHECK(traffic.entries == 4 * 2);
@@ -171,7 +173,7 @@ TEST_CASE("elements and bytes that processors work on, counted by hand") {
 
     plan.communication = Communication{.element = {.format = e4m3}, .block = 16};
     traffic = train::step_traffic(plan);
-    CHECK(traffic.rounds.size() == 9);
+    CHECK(traffic.exchanges.size() == 9);
     CHECK(traffic.converted == 2 * 96 + 96);
     CHECK(traffic.measured == 2 * 96 + 32);  // a process has two of the blocks of a bucket, or one
     CHECK(traffic.encoded == 2 * 96 + 32);
@@ -185,10 +187,10 @@ TEST_CASE("elements and bytes that processors work on, counted by hand") {
     traffic = train::step_traffic(plan);
     CHECK(traffic.sent_bytes == Numbers{4 * 32 + 3 * (8 + 4 * 64), 4 * 64 + 3 * (8 + 4 * 32), 4 * 96, 4 * 96});
     CHECK(traffic.added == 3 * 64);
-    CHECK(traffic.rounds[3].bytes == 3 * 4 * 64);  // an owner gets whole gradients from all
+    CHECK(traffic.exchanges[3].bytes == 3 * 4 * 64);  // an owner gets whole gradients from all
 
     const train::StepTraffic alone = train::step_traffic({.sizes = {64}, .processes = 1, .micro_batches = 3});
-    CHECK(alone.rounds.empty());
+    CHECK(alone.exchanges.empty());
     CHECK(alone.moved + alone.added == 0);
     CHECK(alone.sent_bytes == Numbers{0});
     plan.processes = 9;
@@ -199,7 +201,7 @@ TEST_CASE("elements and bytes that processors work on, counted by hand") {
 TEST_CASE("a step's seconds by constants") {
     const train::NetworkCosts network{.latency = 10, .overhead = 2, .gap = 3, .byte = 0.5};
     train::StepTraffic traffic;
-    traffic.rounds = {{.messages = 6, .bytes = 100}, {.messages = 0, .bytes = 0}};
+    traffic.exchanges = {{.messages = 6, .bytes = 100}, {.messages = 0, .bytes = 0}};
     CHECK(train::step_seconds(traffic, network, {}, 100).messages == 10 + 2 * 6 + 50);
     CHECK(train::overhead_seconds({.overhead = 1, .gap = 3}, 6) == 9);  // three are sent, each g after the other
 
@@ -220,18 +222,18 @@ TEST_CASE("a step's seconds by constants") {
     CHECK(train::step_seconds(traffic, memory, {}, 100, 0, 2).messages == 144);
 }
 
-TEST_CASE("rounds that begin during the backward pass are hidden as far as they end in it") {
+TEST_CASE("exchanges that begin during the backward pass are hidden as far as they end in it") {
     const train::NetworkCosts network{.latency = 1, .overhead = 100, .byte = 1};
     train::StepTraffic traffic;
-    traffic.rounds = {{.messages = 2, .bytes = 7},
-                      {.messages = 2, .bytes = 9, .begin = 0.5},
-                      {.messages = 2, .bytes = 9, .begin = 0.6},
-                      {.messages = 2, .bytes = 9, .begin = 1.0}};
+    traffic.exchanges = {{.messages = 2, .bytes = 7},
+                         {.messages = 2, .bytes = 9, .begin = 0.5},
+                         {.messages = 2, .bytes = 9, .begin = 0.6},
+                         {.messages = 2, .bytes = 9, .begin = 1.0}};
     const auto hidden = [&](double backward) { return train::step_seconds(traffic, network, {}, 0, backward).hidden; };
     CHECK(hidden(100) == 20);  // from 50 to 60, from 60 to 70
     CHECK(hidden(30) == 15);   // from 15 to 25, from 25 to 35
     CHECK(hidden(0) == 0);
-    traffic.rounds.pop_back();
+    traffic.exchanges.pop_back();
     CHECK(train::step_seconds(traffic, network, {}, 0, 100).messages == 8 + 10 + 10 + 3 * 200);
     train::NetworkCosts memory = network;
     memory.by_processors = true;
@@ -239,7 +241,7 @@ TEST_CASE("rounds that begin during the backward pass are hidden as far as they 
 
     train::GradientPlan plan{.sizes = {10, 30, 60}, .overlap = true, .bucket_elements = 1};
     std::vector<double> begins;
-    for (const train::MessageRound& round : train::step_traffic(plan).rounds) begins.push_back(round.begin);
+    for (const train::MessageExchange& exchange : train::step_traffic(plan).exchanges) begins.push_back(exchange.begin);
     CHECK(begins == std::vector<double>{1, 1, 1, 0.6, 1, 0.9, 1, 1, 1});  // parts and sums of each, from the last on
 }
 

@@ -60,7 +60,7 @@ struct GradientPlan {
 };
 
 /// Messages between all processes that begin together. A process goes on when its own have arrived.
-struct MessageRound {
+struct MessageExchange {
     std::size_t messages = 0;  ///< sent and received by the busiest process
     std::size_t bytes = 0;     ///< sent by the busiest process, or received by it, whichever is more
     double begin = 1.0;        ///< the share of the last micro-batch's backward pass that is over; 1: it has ended
@@ -68,7 +68,7 @@ struct MessageRound {
 
 /// The counts of a step: of the busiest process, except `sent_bytes`.
 struct StepTraffic {
-    std::vector<MessageRound> rounds{};
+    std::vector<MessageExchange> exchanges{};
     std::vector<std::size_t> sent_bytes{};  ///< by process: `TreeReducer::sent_bytes`
     std::size_t moved = 0;                  ///< bytes
     std::size_t added = 0, converted = 0, measured = 0, encoded = 0, decoded = 0;  ///< elements
@@ -97,7 +97,7 @@ public:
         if (plan.overlap && !plan.communication) count_early();
         else count_at_end();
         if (plan.sharding != Sharding::none) count_values();
-        if (processes_ == 1) traffic_.rounds.clear();
+        if (processes_ == 1) traffic_.exchanges.clear();
     }
     [[nodiscard]] StepTraffic& traffic() noexcept { return traffic_; }
 
@@ -106,10 +106,10 @@ private:
 
     [[nodiscard]] static std::size_t most(const Numbers& numbers) { return *std::ranges::max_element(numbers); }
 
-    /// A round in which process a sends weight[a] (part[b] unit + extra) bytes to process b. Empty messages are not
+    /// An exchange in which process a sends weight[a] (part[b] unit + extra) bytes to process b. Empty messages are not
     /// sent. Returns the bytes that each process sends to others.
-    Numbers round(const Numbers& weight, const Numbers& part, std::size_t unit, std::size_t extra = 0,
-                  double begin = 1.0) {
+    Numbers exchange(const Numbers& weight, const Numbers& part, std::size_t unit, std::size_t extra = 0,
+                     double begin = 1.0) {
         std::size_t senders = 0, receivers = 0, parts = 0, weights = 0;
         const auto bytes_to = [&](std::size_t b) { return part[b] * unit + extra; };
         for (std::size_t r = 0; r < processes_; ++r) {
@@ -118,7 +118,7 @@ private:
             parts += bytes_to(r);
             weights += weight[r];
         }
-        MessageRound whole{.begin = begin};
+        MessageExchange whole{.begin = begin};
         Numbers sent(processes_);
         for (std::size_t r = 0; r < processes_; ++r) {
             sent[r] = weight[r] * (parts - bytes_to(r));
@@ -128,11 +128,11 @@ private:
                 std::max(whole.messages, (sends ? receivers - receives : 0) + (receives ? senders - sends : 0));
             whole.bytes = std::max({whole.bytes, sent[r], received});
         }
-        traffic_.rounds.push_back(whole);
+        traffic_.exchanges.push_back(whole);
         return sent;
     }
     /// Every process gives bytes[r] to each other one.
-    Numbers collect(const Numbers& bytes) { return round(bytes, Numbers(processes_, 1), 1); }
+    Numbers collect(const Numbers& bytes) { return exchange(bytes, Numbers(processes_, 1), 1); }
     void count_sent(const Numbers& sent) {
         for (std::size_t r = 0; r < processes_; ++r) traffic_.sent_bytes[r] += sent[r];
     }
@@ -200,7 +200,7 @@ private:
         const std::size_t unit = plan_.element_bytes, part = most(parts), nodes = most(nodes_);
         const std::size_t elements = std::accumulate(parts.begin(), parts.end(), std::size_t{0});
         const std::size_t extra = early ? bucket.size() * sizeof(NodeEntry) : 0;
-        count_sent(round(nodes_, parts, unit, extra, begin));
+        count_sent(exchange(nodes_, parts, unit, extra, begin));
         traffic_.added += (all_nodes_ - 1) * part;
         traffic_.moved += (nodes * elements + nodes * part + part) * unit;  // packed, the own part, and its sum
         if (plan_.sharding == Sharding::gradients) {
@@ -216,7 +216,7 @@ private:
         Numbers parts;
         for (std::size_t r = 0; r < processes_; ++r)
             parts.push_back(numbers * (r + 1) / processes_ - numbers * r / processes_);
-        round(Numbers(processes_, 1), parts, sizeof(float));
+        exchange(Numbers(processes_, 1), parts, sizeof(float));
         collect(times(parts, sizeof(float)));
     }
     /// JoinCodes.
@@ -230,7 +230,7 @@ private:
         std::size_t blocks = 0;
         for (const std::size_t p : bucket) blocks += block_count(rule, plan_.sizes[p]);
         maximise(blocks);
-        count_sent(round(batches_, parts, unit));
+        count_sent(exchange(batches_, parts, unit));
         if (shared) {
             maximise(blocks);
             count_sent(collect(times(parts, unit)));
@@ -283,18 +283,19 @@ struct StepSeconds {
     [[nodiscard]] constexpr double efficiency(double alone) const noexcept { return alone / total(); }
 };
 
-/// The time in which messages of a round take the processor: o for each, or g for each that is sent, if that is more.
+/// The time in which messages of an exchange take the processor: o for each, or g for each that is sent, if that is
+/// more.
 [[nodiscard]] constexpr double overhead_seconds(const NetworkCosts& network, std::size_t messages) noexcept {
     return static_cast<double>(messages) * std::max(network.overhead, 0.5 * network.gap);
 }
 /// L + G bytes; nothing without messages.
-[[nodiscard]] constexpr double wire_seconds(const NetworkCosts& network, const MessageRound& round) noexcept {
-    return round.messages == 0 ? 0.0 : network.latency + network.byte * static_cast<double>(round.bytes);
+[[nodiscard]] constexpr double wire_seconds(const NetworkCosts& network, const MessageExchange& exchange) noexcept {
+    return exchange.messages == 0 ? 0.0 : network.latency + network.byte * static_cast<double>(exchange.bytes);
 }
 
 /// A step's seconds.
-///   messages = sum over rounds of L + max(o, g / 2) messages + G bytes
-/// Rounds that begin during the last micro-batch's backward pass use the network one after the other. The part of
+///   messages = sum over exchanges of L + max(o, g / 2) messages + G bytes
+/// Exchanges that begin during the last micro-batch's backward pass use the network one after the other. The part of
 /// L + G bytes that ends before the pass does is hidden.
 /// `compute`, `backward`: seconds of a process alone for its micro-batches, and for the last one's backward pass.
 /// `sharing`: processes for each processor of a machine, if that is more than 1. Its processors' time is divided then.
@@ -308,12 +309,12 @@ struct StepSeconds {
                            times(elements.encode, traffic.encoded) + times(elements.decode, traffic.decoded) +
                            times(elements.entry, traffic.entries));
     double early = 0.0, end = 0.0;
-    for (const MessageRound& round : traffic.rounds) {
-        const double wire = wire_seconds(network, round);
-        step.messages += wire + overhead_seconds(network, round.messages);
-        if (round.begin >= 1.0) continue;
+    for (const MessageExchange& exchange : traffic.exchanges) {
+        const double wire = wire_seconds(network, exchange);
+        step.messages += wire + overhead_seconds(network, exchange.messages);
+        if (exchange.begin >= 1.0) continue;
         early += wire;
-        end = std::max(end, round.begin * backward) + wire;
+        end = std::max(end, exchange.begin * backward) + wire;
     }
     if (network.by_processors) step.messages *= sharing;
     else step.hidden = early - std::max(0.0, end - backward);
