@@ -2,6 +2,7 @@
 // One training step of a transformer, measured: time, memory, allocations, and time by op. Each process measures one
 // configuration, because peak memory belongs to a process: bench/training.sh runs a table of them.
 #include <unitscale/autograd/observer.hpp>
+#include <unitscale/base/crc32.hpp>
 #include <unitscale/base/parallel.hpp>
 #include <unitscale/base/wait_briefly.hpp>
 #include <unitscale/io/atomic_file.hpp>
@@ -10,6 +11,7 @@
 #include <unitscale/nn/initialise.hpp>
 #include <unitscale/optim/adam.hpp>
 #include <unitscale/train/batches.hpp>
+#include <unitscale/train/element.hpp>
 #include <unitscale/train/step.hpp>
 
 #include "experiments/resources.hpp"
@@ -21,11 +23,14 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <ctime>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -74,11 +79,12 @@ struct OpSpan {
 /// Cuts a step's time into passes of ops: the time between two events belongs to the op between them. An op's value is
 /// seen at the end of its forward pass, its gradient at the start of its backward pass. The update after the backward
 /// pass belongs to no op.
-class OpClock : public Observer<float> {
+template <class T>
+class OpClock : public Observer<T> {
 public:
     explicit OpClock(int threads) : clocks_(threads) {}
     void begin_step(const ObservedStep&) override { finish(), start(); }
-    void observe(const TensorEvent<float>& event) override {
+    void observe(const TensorEvent<T>& event) override {
         if (event.op == "parameter") {
             if (event.pass == Pass::gradient) finish();  // seen when the whole backward pass is done
             return;
@@ -135,16 +141,119 @@ double median(std::vector<double> values) {
     return values[values.size() / 2];
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-    wait_briefly(argv);
-    std::string recipe_name = "unit-fp8";
+struct Options {
+    std::string recipe = "unit-fp8", timeline{};
     nn::DecoderConfig config{.vocabulary = 256, .width = 256, .depth = 4, .heads = 4, .length = 256};
     std::size_t batch = 8, steps = 10, warmup = 3;
     int threads = 1;
     bool json = false, plain = false;
-    std::string timeline;
+};
+
+/// Trains in T, the recipe's element type, and prints what it measured.
+template <class T>
+void run(const Options& options, const Recipe& recipe) {
+    const auto& [recipe_name, timeline, config, batch, steps, warmup, threads, json, plain] = options;
+    const double empty_megabytes = experiments::peak_resident_megabytes();
+    nn::Decoder<T> model(config);
+    nn::initialise(model.parameters(), recipe, 1);
+    ScalingState state(1);
+    Tape<T> tape(recipe, state, threads);
+    optim::Adam<T> optimiser(model.parameters(), recipe,
+                             {.beta1 = 0.9, .beta2 = 0.95, .weight_decay = 0.01, .decay = optim::WeightDecay::coupled});
+    std::vector<train::Batch> batches = {train::make_batch(batch, config.length)};
+    for (auto* ids : {&batches[0].ids, &batches[0].labels})
+        for (std::size_t i = 0; i < ids->size(); ++i)
+            ids->data()[i] = static_cast<std::int32_t>(random_word({1, 2}, i) % config.vocabulary);
+    const auto step = [&] { static_cast<void>(train::train_step<T>(model, tape, optimiser, batches, 1e-3)); };
+
+    for (std::size_t i = 0; i < warmup; ++i) step();
+    std::vector<double> times;
+    std::size_t allocations = 0;
+    for (std::size_t i = 0; i < steps; ++i) {
+        const auto start = Clock::now();
+        test::AllocationCount count;
+        step();
+        allocations = std::max(allocations, count.stop());
+        times.push_back(seconds_since(start));
+    }
+    const double megabytes = experiments::peak_resident_megabytes(), seconds = median(times);
+    std::uint32_t crc = 0;  // equal for builds and numbers of threads that train with the same bits
+    for (const Parameter<T>* const parameter : model.parameters())
+        crc = crc32(std::as_bytes(parameter->value().span()), crc);
+
+    OpClock<T> op_clock(threads);
+    tape.set_observer(&op_clock);
+    if (!plain) step();
+    op_clock.clear();
+    double observed = 0.0;
+    for (std::size_t i = 0; i < 3 && !plain; ++i) {
+        const auto start = Clock::now();
+        step();
+        observed += seconds_since(start);
+    }
+    if (!timeline.empty()) write_timeline(timeline, op_clock.spans());
+    struct Share {
+        double forward = 0, backward = 0, work = 0;  ///< of the step's time; work: of all threads
+    };
+    std::map<std::string, Share> shares;
+    double in_ops = 0.0;
+    for (const OpSpan& span : op_clock.spans()) {
+        Share& share = shares[span.op];
+        (span.forward ? share.forward : share.backward) += span.seconds / observed;
+        for (const double work : span.work) share.work += work / observed;
+        in_ops += span.seconds;
+    }
+
+    const double tokens = static_cast<double>(batch * config.length);
+    nlohmann::ordered_json result = {
+        {"recipe", recipe_name},
+        {"width", config.width},
+        {"depth", config.depth},
+        {"heads", config.heads},
+        {"seq", config.length},
+        {"batch", batch},
+        {"threads", threads},
+        {"recompute", config.recompute},
+        {"parameters", model.parameter_count()},
+        {"weights_crc32", crc},
+        {"step_seconds", seconds},
+        {"tokens_per_s", tokens / seconds},
+        {"peak_megabytes", megabytes},
+        {"above_empty_megabytes", megabytes - empty_megabytes},
+        {"allocations", test::can_count_allocations() ? nlohmann::ordered_json(allocations) : nullptr}};
+    for (const auto& [op, share] : shares)  // none if plain
+        result["ops"][op] = {{"forward", share.forward},
+                             {"backward", share.backward},
+                             {"threads", share.work / (share.forward + share.backward)}};
+    if (!plain) result["ops"]["optimiser and the rest"] = {{"share", 1.0 - in_ops / observed}};
+    if (json) {
+        std::printf("%s\n", result.dump().c_str());
+        return;
+    }
+    std::printf(
+        "%s width %zu depth %zu heads %zu, %zu x %zu tokens, %d thread%s: %.1f ms a step, %.0f tokens/s, peak %.0f "
+        "MB, "
+        "%.0f MB above the empty process, %zu allocations\n",
+        recipe_name.c_str(), config.width, config.depth, config.heads, batch, config.length, threads,
+        threads == 1 ? "" : "s", 1e3 * seconds, tokens / seconds, megabytes, megabytes - empty_megabytes, allocations);
+    if (plain) return;
+    std::vector<std::pair<std::string, Share>> rows(shares.begin(), shares.end());
+    std::sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
+        return a.second.forward + a.second.backward > b.second.forward + b.second.backward;
+    });
+    std::printf("%-24s %8s %8s %8s\n", "share of time", "forward", "backward", "threads");
+    for (const auto& [op, share] : rows)
+        std::printf("%-24s %7.1f%% %7.1f%% %8.2f\n", op.c_str(), 100 * share.forward, 100 * share.backward,
+                    share.work / (share.forward + share.backward));
+    std::printf("%-24s %7.1f%%\n", "optimiser and the rest", 100 * (1.0 - in_ops / observed));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    wait_briefly(argv);
+    Options options;
+    auto& [recipe_name, timeline, config, batch, steps, warmup, threads, json, plain] = options;
     CLI::App app("Measures training steps of a transformer: time, memory, allocations, share of time by op.");
     app.add_option("--recipe", recipe_name, "a name of train_transformer --list-recipes, or a JSON file")
         ->capture_default_str();
@@ -165,98 +274,8 @@ int main(int argc, char** argv) {
 
     try {
         if (!timeline.empty()) io::check_writable("--timeline", timeline);
-        const double empty_megabytes = experiments::peak_resident_megabytes();
         const Recipe recipe = io::load_recipe(recipe_name);
-        nn::Decoder<float> model(config);
-        nn::initialise(model.parameters(), recipe, 1);
-        ScalingState state(1);
-        Tape<float> tape(recipe, state, threads);
-        optim::Adam<float> optimiser(
-            model.parameters(),
-            {.beta1 = 0.9, .beta2 = 0.95, .weight_decay = 0.01, .decay = optim::WeightDecay::coupled});
-        std::vector<train::Batch> batches = {train::make_batch(batch, config.length)};
-        for (auto* ids : {&batches[0].ids, &batches[0].labels})
-            for (std::size_t i = 0; i < ids->size(); ++i)
-                ids->data()[i] = static_cast<std::int32_t>(random_word({1, 2}, i) % config.vocabulary);
-        const auto step = [&] { static_cast<void>(train::train_step<float>(model, tape, optimiser, batches, 1e-3)); };
-
-        for (std::size_t i = 0; i < warmup; ++i) step();
-        std::vector<double> times;
-        std::size_t allocations = 0;
-        for (std::size_t i = 0; i < steps; ++i) {
-            const auto start = Clock::now();
-            test::AllocationCount count;
-            step();
-            allocations = std::max(allocations, count.stop());
-            times.push_back(seconds_since(start));
-        }
-        const double megabytes = experiments::peak_resident_megabytes(), seconds = median(times);
-
-        OpClock op_clock(threads);
-        tape.set_observer(&op_clock);
-        if (!plain) step();
-        op_clock.clear();
-        double observed = 0.0;
-        for (std::size_t i = 0; i < 3 && !plain; ++i) {
-            const auto start = Clock::now();
-            step();
-            observed += seconds_since(start);
-        }
-        if (!timeline.empty()) write_timeline(timeline, op_clock.spans());
-        struct Share {
-            double forward = 0, backward = 0, work = 0;  ///< of the step's time; work: of all threads
-        };
-        std::map<std::string, Share> shares;
-        double in_ops = 0.0;
-        for (const OpSpan& span : op_clock.spans()) {
-            Share& share = shares[span.op];
-            (span.forward ? share.forward : share.backward) += span.seconds / observed;
-            for (const double work : span.work) share.work += work / observed;
-            in_ops += span.seconds;
-        }
-
-        const double tokens = static_cast<double>(batch * config.length);
-        nlohmann::ordered_json result = {
-            {"recipe", recipe_name},
-            {"width", config.width},
-            {"depth", config.depth},
-            {"heads", config.heads},
-            {"seq", config.length},
-            {"batch", batch},
-            {"threads", threads},
-            {"recompute", config.recompute},
-            {"parameters", model.parameter_count()},
-            {"step_seconds", seconds},
-            {"tokens_per_s", tokens / seconds},
-            {"peak_megabytes", megabytes},
-            {"above_empty_megabytes", megabytes - empty_megabytes},
-            {"allocations", test::can_count_allocations() ? nlohmann::ordered_json(allocations) : nullptr}};
-        for (const auto& [op, share] : shares)  // none if plain
-            result["ops"][op] = {{"forward", share.forward},
-                                 {"backward", share.backward},
-                                 {"threads", share.work / (share.forward + share.backward)}};
-        if (!plain) result["ops"]["optimiser and the rest"] = {{"share", 1.0 - in_ops / observed}};
-        if (json) {
-            std::printf("%s\n", result.dump().c_str());
-            return 0;
-        }
-        std::printf(
-            "%s width %zu depth %zu heads %zu, %zu x %zu tokens, %d thread%s: %.1f ms a step, %.0f tokens/s, peak %.0f "
-            "MB, "
-            "%.0f MB above the empty process, %zu allocations\n",
-            recipe_name.c_str(), config.width, config.depth, config.heads, batch, config.length, threads,
-            threads == 1 ? "" : "s", 1e3 * seconds, tokens / seconds, megabytes, megabytes - empty_megabytes,
-            allocations);
-        if (plain) return 0;
-        std::vector<std::pair<std::string, Share>> rows(shares.begin(), shares.end());
-        std::sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
-            return a.second.forward + a.second.backward > b.second.forward + b.second.backward;
-        });
-        std::printf("%-24s %8s %8s %8s\n", "share of time", "forward", "backward", "threads");
-        for (const auto& [op, share] : rows)
-            std::printf("%-24s %7.1f%% %7.1f%% %8.2f\n", op.c_str(), 100 * share.forward, 100 * share.backward,
-                        share.work / (share.forward + share.backward));
-        std::printf("%-24s %7.1f%%\n", "optimiser and the rest", 100 * (1.0 - in_ops / observed));
+        train::with_element(recipe, [&]<class T>(std::type_identity<T>) { run<T>(options, recipe); });
     } catch (const Error& error) {
         std::fprintf(stderr, "training_bench: %s\n", error.what());
         return 2;

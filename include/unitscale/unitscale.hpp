@@ -67,6 +67,7 @@
 #include <unitscale/tensor/coded_tensor.hpp>
 #include <unitscale/tensor/coded_weight.hpp>
 #include <unitscale/tensor/fill.hpp>
+#include <unitscale/tensor/half_lanes.hpp>
 #include <unitscale/tensor/minifloat_traits.hpp>
 #include <unitscale/tensor/print.hpp>
 #include <unitscale/tensor/rescale.hpp>

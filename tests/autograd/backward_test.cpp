@@ -149,6 +149,26 @@ TEST_CASE("adding gradients gives the same bits for any thread count") {
             normal<float>(Shape{6}, {1, 2}).data()[5] + normal<float>(Shape{6}, {3, 4}).data()[5]);
 }
 
+TEMPLATE_TEST_CASE("sums of gradients of every length round once, element by element", "", float, double, Half,
+                   BFloat16) {
+    const auto number = [](std::size_t i, double step) {
+        return static_cast<TestType>(static_cast<float>(step * static_cast<double>(i) - 20));
+    };
+    for (const std::size_t count : {1u, 63u, 64u, 65u, 200u}) {
+        std::vector<TestType> sum(count + 1), more(count);
+        for (std::size_t i = 0; i < count; ++i) sum[i] = number(i, 0.37), more[i] = number(i, 0.61);
+        sum[count] = TestType(7.0f);
+        const std::vector<TestType> before = sum;
+        add_scaled_elements<TestType>({1, nullptr}, sum.data(), more.data(), count, 0.5, 0.25);
+        for (std::size_t i = 0; i < count; ++i) {
+            const auto old = static_cast<Accum<TestType>>(before[i]), part = static_cast<Accum<TestType>>(more[i]);
+            REQUIRE(sum[i] ==
+                    static_cast<TestType>(multiply_add(Accum<TestType>(0.5), old, Accum<TestType>(0.25) * part)));
+        }
+        REQUIRE(sum[count] == before[count]);
+    }
+}
+
 namespace {
 
 struct Propagating {

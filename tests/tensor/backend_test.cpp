@@ -4,8 +4,11 @@
 
 #include "support/catch.hpp"
 
+#include <algorithm>
 #include <bit>
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 using namespace unitscale;
@@ -80,5 +83,23 @@ TEST_CASE("the array container is row-major, aligned, and of one type for every 
     Array<float> array = Array<float>::from_shape({3, 5});
     CHECK(array.strides()[0] == 5);
     CHECK(reinterpret_cast<std::uintptr_t>(array.data()) % 64 == 0);
-    STATIC_REQUIRE(std::is_same_v<Array<float>::allocator_type, PoolAllocator<float>>);
+    STATIC_REQUIRE(std::is_same_v<Array<float>::allocator_type, ArrayAllocator<float>>);
+}
+
+TEMPLATE_TEST_CASE("a new array leaves its memory as it is, and a copied one gives its memory back to the system",
+                   "[tensor]", Half, BFloat16, float) {
+    using Storage = xt::uvector<TestType, ArrayAllocator<TestType>>;
+    const auto pool = std::make_shared<MemoryPool>();
+    const std::size_t count = 1000;
+    {
+        Storage written(count, ArrayAllocator<TestType>(pool));
+        std::fill(written.begin(), written.end(), TestType(3.0f));
+    }
+    const Storage fresh(count, ArrayAllocator<TestType>(pool));  // the block of `written`
+    CHECK(pool->system_allocations() == 1);
+    CHECK(std::count(fresh.begin(), fresh.end(), TestType(3.0f)) == std::ptrdiff_t(count));
+    const std::size_t live = pool->live_bytes();
+    const Storage copy = fresh;
+    CHECK(std::equal(copy.begin(), copy.end(), fresh.begin()));
+    CHECK(pool->live_bytes() == live);
 }

@@ -8,9 +8,11 @@
 #include <unitscale/base/multiply_add.hpp>
 #include <unitscale/base/parallel.hpp>
 #include <unitscale/tensor/fill.hpp>
+#include <unitscale/tensor/half_lanes.hpp>
 #include <unitscale/tensor/rescale.hpp>
 #include <unitscale/tensor/tensor.hpp>
 
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -44,13 +46,22 @@ void add_scaled_elements(const Execution& execution, T* to, const T* more, std::
                          double factor) {
     using A = Accum<T>;
     const auto add = [&]<class C>(C old, C other) {
-        parallel_for(
-            execution.threads, static_cast<std::ptrdiff_t>(count), 1 << 15,
-            [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
-                for (std::ptrdiff_t i = begin; i < end; ++i)
-                    to[i] = static_cast<T>(static_cast<A>(multiply_add(
-                        old, static_cast<C>(static_cast<A>(to[i])), other * static_cast<C>(static_cast<A>(more[i])))));
-            });
+        parallel_for(execution.threads, static_cast<std::ptrdiff_t>(count), 1 << 15,
+                     [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
+                         const auto sum = [=](A x, A y) {
+                             return static_cast<A>(multiply_add(old, static_cast<C>(x), other * static_cast<C>(y)));
+                         };
+                         constexpr std::size_t lanes = 64;  // a constant, so that the loop is vectorised
+                         std::array<A, lanes> x, y;
+                         std::ptrdiff_t i = begin;
+                         for (; i + std::ptrdiff_t{lanes} <= end; i += std::ptrdiff_t{lanes}) {
+                             load_lanes<lanes>(to + i, x.data());
+                             load_lanes<lanes>(more + i, y.data());
+                             for (std::size_t l = 0; l < lanes; ++l) x[l] = sum(x[l], y[l]);
+                             store_lanes<lanes>(x.data(), to + i);
+                         }
+                         for (; i < end; ++i) to[i] = narrow<T>(sum(widen(to[i]), widen(more[i])));
+                     });
     };
     if (holds_factor<A>(old_factor) && holds_factor<A>(factor)) add(static_cast<A>(old_factor), static_cast<A>(factor));
     else add(old_factor, factor);  // scales that differ by 2^126 or more

@@ -27,17 +27,18 @@ template <class T>
         for (std::ptrdiff_t part = begin; part < end; ++part) {
             constexpr std::ptrdiff_t lanes = 16;  // a fixed count, so that the loop is vectorised
             std::array<Signed, lanes> most{};
-            const auto word = [x](std::ptrdiff_t i) {
-                return static_cast<Signed>(std::bit_cast<Bits>(widen(x[i])) & all_but_sign);
-            };
+            const auto word = [](Accum<T> v) { return static_cast<Signed>(std::bit_cast<Bits>(v) & all_but_sign); };
+            std::array<Accum<T>, static_cast<std::size_t>(lanes)> values;
             const std::ptrdiff_t last = n * (part + 1) / parts;
             std::ptrdiff_t i = n * part / parts;
-            for (; i + lanes <= last; i += lanes)
+            for (; i + lanes <= last; i += lanes) {
+                load_lanes<static_cast<std::size_t>(lanes)>(x + i, values.data());
                 for (std::size_t l = 0; l < lanes; ++l) {
-                    const Signed found = word(i + static_cast<std::ptrdiff_t>(l));
+                    const Signed found = word(values[l]);
                     most[l] = found > most[l] ? found : most[l];
                 }
-            for (; i < last; ++i) most[0] = std::max(most[0], word(i));
+            }
+            for (; i < last; ++i) most[0] = std::max(most[0], word(widen(x[i])));
             largest[static_cast<std::size_t>(part)] = static_cast<Bits>(*std::max_element(most.begin(), most.end()));
         }
     });

@@ -146,7 +146,7 @@ double clip_gradients(const Execution& execution, std::span<Parameter<T>* const>
     const auto factor = static_cast<Accum<T>>(max_norm / norm);
     for (Parameter<T>* parameter : parameters) {
         if (!is_updated(*parameter)) continue;
-        if (kernels::is_coded<T> || parameter->coded_gradient() != nullptr) {
+        if (HalfElement<T> || parameter->coded_gradient() != nullptr) {
             // Into the scale: data of 16 bits or less would round, and lose small elements.
             parameter->set_gradient_scale(parameter->gradient_scale() * (max_norm / norm));
             continue;

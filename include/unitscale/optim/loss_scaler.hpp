@@ -25,7 +25,7 @@ template <class T>
 [[nodiscard]] std::uint64_t count_above(const T* x, std::ptrdiff_t count, double limit) noexcept {
     std::int64_t above = 0;
     for (std::ptrdiff_t i = 0; i < count; ++i)
-        above += std::abs(static_cast<double>(kernels::widen(x[i]))) > limit ? 1 : 0;
+        above += std::abs(static_cast<double>(widen(x[i]))) > limit ? 1 : 0;
     return static_cast<std::uint64_t>(above);
 }
 

@@ -36,8 +36,8 @@ template <class T>
 void load_elements(const T* x, std::ptrdiff_t count, Accum<T>* out) noexcept {
     std::ptrdiff_t i = 0;
     for (; i + kernels::block_size <= count; i += kernels::block_size)
-        kernels::load_lanes<static_cast<std::size_t>(kernels::block_size)>(x + i, out + i);
-    for (; i < count; ++i) out[i] = kernels::widen(x[i]);
+        load_lanes<static_cast<std::size_t>(kernels::block_size)>(x + i, out + i);
+    for (; i < count; ++i) out[i] = widen(x[i]);
 }
 /// Decodes `count` codes of a gradient from `start` on, without its scale.
 template <std::floating_point A>
@@ -49,8 +49,8 @@ template <class T>
 void store_elements(const Accum<T>* values, std::ptrdiff_t count, T* y) noexcept {
     std::ptrdiff_t i = 0;
     for (; i + kernels::block_size <= count; i += kernels::block_size)
-        kernels::store_lanes<static_cast<std::size_t>(kernels::block_size)>(values + i, y + i);
-    for (; i < count; ++i) y[i] = kernels::narrow<T>(values[i]);
+        store_lanes<static_cast<std::size_t>(kernels::block_size)>(values + i, y + i);
+    for (; i < count; ++i) y[i] = narrow<T>(values[i]);
 }
 
 /// A chunk of an update's tensors, converted to A. The array of a tensor that the update does not have is scratch.
@@ -89,7 +89,7 @@ template <class T>
     if (master == nullptr) return;
     master->load(start, count, scratch);
     kernels::for_lanes(count, [&](std::size_t l) {
-        const A rounded = kernels::widen_code<T>(kernels::narrow_code<T>(scratch[l]));
+        const A rounded = widen_code<T>(narrow_code<T>(scratch[l]));
         out[l] = rounded == out[l] ? scratch[l] : out[l];
     });
 }

@@ -43,24 +43,19 @@ template <class TC>
     return round_up(left, 16) + (sums ? rows * round_up(n, tile_shape(isa).template columns<Accum<TC>>()) : 0);
 }
 
-/// Destination of the tiles of a block. Where k is cut into parts, sums pass from part to part in P. They are kept in C
-/// itself, or in `sums` when C's type is narrower, and are rounded when the last part is done.
+/// C as tiles read and write it that are not computed in place.
 template <class TC>
 struct TileOutput {
     using P = Accum<TC>;
     Isa isa;
     MatrixView<TC> c;
-    P* sums = nullptr;
-    std::ptrdiff_t sums_row = 0;
-    bool first = true, last = true;
 
     /// Reads the tile's old values, for rows and columns that exist. The rest of the tile is left unchanged.
     void load(std::ptrdiff_t i, std::ptrdiff_t j, std::ptrdiff_t rows, std::ptrdiff_t cols, P* tile,
               std::ptrdiff_t tile_row) const {
         for (std::ptrdiff_t r = 0; r < rows; ++r) {
             P* const out = tile + r * tile_row;
-            if (sums != nullptr && !first) std::copy_n(sums + (i + r) * sums_row + j, cols, out);
-            else if (c.col_stride == 1) widen_line(isa, c.at(i + r, j), cols, out);
+            if (c.col_stride == 1) widen_line(isa, c.at(i + r, j), cols, out);
             else
                 for (std::ptrdiff_t l = 0; l < cols; ++l) out[l] = element_cast<P>(*c.at(i + r, j + l));
         }
@@ -69,8 +64,7 @@ struct TileOutput {
                std::ptrdiff_t tile_row) const {
         for (std::ptrdiff_t r = 0; r < rows; ++r) {
             const P* const in = tile + r * tile_row;
-            if (sums != nullptr && !last) std::copy_n(in, cols, sums + (i + r) * sums_row + j);
-            else if (c.col_stride == 1) narrow_line(isa, in, cols, c.at(i + r, j));
+            if (c.col_stride == 1) narrow_line(isa, in, cols, c.at(i + r, j));
             else
                 for (std::ptrdiff_t l = 0; l < cols; ++l) *c.at(i + r, j + l) = element_cast<TC>(in[l]);
         }
@@ -93,9 +87,11 @@ void multiply_block(Isa isa, const BlockProduct<TC>& product, Accum<TC>* scratch
     const bool coded = b.coded.weight != nullptr;           // of one row of A
     const bool any_rows = coded || b.in_place_column != 0;  // tiles of any number of rows
     const bool direct_c = std::is_same_v<TC, P> && product.c.col_stride == 1;
+    // Where k is cut into parts, tiles pass their sums from part to part in P: in C, or here if C's type is narrower.
     P* const sums = !std::is_same_v<TC, P> && k > block_depth
                         ? scratch + round_up(std::min(round_up(product.m, 4), most_rows) * block_depth, 16)
                         : nullptr;
+    const std::ptrdiff_t sums_row = b.count() * b.width;
     alignas(64) std::array<P, static_cast<std::size_t>(max_tile_rows * max_tile_columns<P>)> buffer;
     std::array<LeftPanel<P>, static_cast<std::size_t>(block_rows / 4)> left;
 
@@ -112,17 +108,17 @@ void multiply_block(Isa isa, const BlockProduct<TC>& product, Accum<TC>* scratch
                     panel = {rows.template view<P>().data, rows.row_stride, 1};
                 else panel = rows.functions->left(isa, rows, count, depth, product.round_a, scratch + q * panel_size);
             }
-            const TileOutput<TC> output{
-                isa, product.c.block(i0, 0), sums, b.count() * b.width, p0 == product.first_k, p0 + depth == k};
+            const TileOutput<TC> output{isa, product.c.block(i0, 0)};
+            const bool first = p0 == product.first_k, last = p0 + depth == k;
             TileProduct<P> tile;
             tile.k = depth;
             tile.alpha = product.alpha;
-            tile.gamma = output.first ? product.gamma : P{1};
+            tile.gamma = first ? product.gamma : P{1};
             for (std::ptrdiff_t q = 0; q < b.count(); ++q) {
                 const std::ptrdiff_t j = q * b.width, cols = b.columns(q), padded_cols = b.padded_columns(q);
                 tile.b_step = b.row_step(q);
                 tile.b = b.panel(q) + p0 * tile.b_step;
-                tile.bias = output.first && product.bias != nullptr ? product.bias + j : nullptr;
+                tile.bias = first && product.bias != nullptr ? product.bias + j : nullptr;
                 tile.col_scale = product.col_scale != nullptr ? product.col_scale + j : nullptr;
                 for (std::ptrdiff_t i = 0, r = 0; i < height; i += tile_rows, ++r) {
                     const auto& panel = left[static_cast<std::size_t>(r)];
@@ -141,11 +137,12 @@ void multiply_block(Isa isa, const BlockProduct<TC>& product, Accum<TC>* scratch
                         }
                     }
                     if (!direct) {
-                        tile.c = buffer.data();
-                        tile.c_row = padded_cols;
-                        if (tile.gamma != 0) {
-                            std::fill_n(buffer.data(), padded * padded_cols, P{0});
-                            output.load(i, j, count, cols, buffer.data(), padded_cols);
+                        tile.c = sums != nullptr ? sums + i * sums_row + j : buffer.data();
+                        tile.c_row = sums != nullptr ? sums_row : padded_cols;
+                        if (tile.gamma != 0 && (sums == nullptr || first)) {
+                            for (std::ptrdiff_t l = 0; l < padded; ++l)
+                                std::fill_n(tile.c + l * tile.c_row, padded_cols, P{0});
+                            output.load(i, j, count, cols, tile.c, tile.c_row);
                         }
                     }
                     if (coded) coded_product(isa, b.coded.block(p0, j), tile, cols);
@@ -153,7 +150,7 @@ void multiply_block(Isa isa, const BlockProduct<TC>& product, Accum<TC>* scratch
                         column_major_product(isa,
                                              ColumnMajorTile<P>{tile, count, cols, b.in_place_column, b.quantiser});
                     else tile_product(isa, static_cast<int>(padded / 4), static_cast<int>(padded_cols / lanes), tile);
-                    if (!direct) output.store(i, j, count, cols, buffer.data(), padded_cols);
+                    if (!direct && (sums == nullptr || last)) output.store(i, j, count, cols, tile.c, tile.c_row);
                 }
             }
             p0 += depth;

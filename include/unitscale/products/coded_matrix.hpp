@@ -117,7 +117,7 @@ UNITSCALE_TARGET_AVX512 inline void widen_codes_avx512(const std::uint8_t* codes
         }
 }
 
-/// Pairs from lines of codes: see FloatLines.
+/// Pairs from lines of codes: see ElementLines.
 struct CodeLines {
     using Element = std::uint8_t;
     CodeWords512 words_of;

@@ -8,6 +8,7 @@
 #include <unitscale/tensor/backend.hpp>
 #include <unitscale/tensor/cast.hpp>
 #include <unitscale/tensor/coded_weight.hpp>
+#include <unitscale/tensor/half_lanes.hpp>
 
 #include <algorithm>
 #include <array>
@@ -88,9 +89,7 @@ void widen_line(Isa isa, const T* in, std::ptrdiff_t n, Accum<T>* out) noexcept 
     if constexpr (std::is_same_v<T, Half>) i = widen_half_neon(in, n, out);
 #endif
     if constexpr (std::is_same_v<T, BFloat16>)
-        for (; i + 16 <= n; i += 16)
-            for (std::ptrdiff_t l = 0; l < 16; ++l)
-                out[i + l] = std::bit_cast<float>(std::uint32_t{std::bit_cast<std::uint16_t>(in[i + l])} << 16);
+        for (; i + 16 <= n; i += 16) load_lanes<16>(in + i, out + i);
     (void)isa;
     for (; i < n; ++i) out[i] = element_cast<Accum<T>>(in[i]);
 }
@@ -110,6 +109,10 @@ void narrow_line(Isa isa, const Accum<T>* in, std::ptrdiff_t n, T* out) noexcept
     if constexpr (std::is_same_v<T, Half>) i = narrow_half_neon(in, n, out);
 #endif
     (void)isa;
+    if constexpr (std::is_same_v<T, BFloat16>) {  // one function for all elements, which keeps the bits of every NaN
+        for (; i + 16 <= n; i += 16) store_lanes<16>(in + i, out + i);
+        for (; i < n; ++i) out[i] = narrow<T>(in[i]);
+    }
     for (; i < n; ++i) out[i] = element_cast<T>(in[i]);
 }
 

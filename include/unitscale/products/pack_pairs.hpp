@@ -33,7 +33,7 @@ using RightPairs = RightPanels<Pair>;
     return pairs_of(k) * round_up(n, 16);
 }
 
-/// Floats of the buffer for operands that are not floats in lines, or are not quantised in registers.
+/// Floats of the buffer for operands that are not elements in lines, or are not quantised in registers.
 inline constexpr std::ptrdiff_t pair_buffer = 4096;
 
 #if UNITSCALE_X86
@@ -57,7 +57,7 @@ struct PairBlock {
     std::ptrdiff_t wrap = 16, skip = 0;  ///< of a transposed block: from line `wrap` on, lines stand `skip` pairs later
 };
 
-/// Indices of the upper halves of 32 words: sixteen in one register, sixteen in a second. `FloatLines::along` joins
+/// Indices of the upper halves of 32 words: sixteen in one register, sixteen in a second. `ElementLines::along` joins
 /// these halves.
 [[nodiscard, gnu::always_inline]] UNITSCALE_TARGET_AVX512 inline __m512i upper_halves() {
     HalfWords512 index{};
@@ -65,33 +65,32 @@ struct PairBlock {
     return reinterpret_cast<__m512i>(index);
 }
 
-/// Makes sixteen pairs from lines of floats, each float quantised on the way if the quantiser says so. A float that is
-/// exact in bf16 is its upper half. Every source of pairs has two functions. `along` makes pairs of 32 consecutive
-/// elements. `across` makes pairs of 16 elements from each of two lines. Elements that a mask leaves out are zero and
-/// not read.
-struct FloatLines {
-    using Element = float;
+/// Makes sixteen pairs from lines of float, Half or BFloat16, each element quantised as a float on the way if the
+/// quantiser says so. A float that is exact in bf16 is its upper half. Every source of pairs has two functions. `along`
+/// makes pairs of 32 consecutive elements. `across` makes pairs of 16 elements from each of two lines. Elements that a
+/// mask leaves out are zero and not read.
+template <class T>
+struct ElementLines {
+    using Element = T;
     RegisterQuantiser quantiser;
     __m512i halves;
 
-    [[gnu::always_inline]] UNITSCALE_TARGET_AVX512 explicit FloatLines(const RegisterQuantiser& rounding)
+    [[gnu::always_inline]] UNITSCALE_TARGET_AVX512 explicit ElementLines(const RegisterQuantiser& rounding)
         : quantiser(rounding), halves(upper_halves()) {}
     [[nodiscard, gnu::always_inline]] UNITSCALE_TARGET_AVX512 __m512 rounded(__m512 x) const {
         if (quantiser.kind == RegisterQuantisation::none) return x;
         return quantise_in_register<RegisterQuantisation::by_exponent>(quantiser, x);
     }
-    [[nodiscard, gnu::always_inline]] UNITSCALE_TARGET_AVX512 Words512 along(const float* in, __mmask16 low,
+    [[nodiscard, gnu::always_inline]] UNITSCALE_TARGET_AVX512 Words512 along(const T* in, __mmask16 low,
                                                                              __mmask16 high) const {
-        const __m512 first = rounded(_mm512_maskz_loadu_ps(low, in)),
-                     second = rounded(_mm512_maskz_loadu_ps(high, in + 16));
+        const __m512 first = rounded(load_floats(low, in)), second = rounded(load_floats(high, in + 16));
         return reinterpret_cast<Words512>(
             _mm512_permutex2var_epi16(reinterpret_cast<__m512i>(first), halves, reinterpret_cast<__m512i>(second)));
     }
-    [[nodiscard, gnu::always_inline]] UNITSCALE_TARGET_AVX512 Words512 across(const float* line, __mmask16 mask,
-                                                                              const float* next,
+    [[nodiscard, gnu::always_inline]] UNITSCALE_TARGET_AVX512 Words512 across(const T* line, __mmask16 mask,
+                                                                              const T* next,
                                                                               __mmask16 next_mask) const {
-        const __m512 even = rounded(_mm512_maskz_loadu_ps(mask, line)),
-                     odd = rounded(_mm512_maskz_loadu_ps(next_mask, next));
+        const __m512 even = rounded(load_floats(mask, line)), odd = rounded(load_floats(next_mask, next));
         const auto low = reinterpret_cast<Unsigned512>(even) >> 16,
                    high = reinterpret_cast<Unsigned512>(odd) & 0xFFFF0000u;
         return reinterpret_cast<Words512>(low | high);
@@ -189,8 +188,9 @@ void pack_pairs_of(PairBlock<typename Lines::Element> block, const Source& sourc
             std::fill_n(to + number * to_block + i * row, 16, Pair{0});
     if (transposed) transpose_pairs(square, block);
 }
-inline void pack_pairs(const PairBlock<float>& block, const RegisterQuantiser& quantiser, bool along, bool transposed) {
-    pack_pairs_of<FloatLines>(block, quantiser, along, transposed);
+template <class T>
+void pack_pairs(const PairBlock<T>& block, const RegisterQuantiser& quantiser, bool along, bool transposed) {
+    pack_pairs_of<ElementLines<T>>(block, quantiser, along, transposed);
 }
 
 /// Whether blocks can be read from the operand itself, without a widened and quantised copy in a buffer.
@@ -200,7 +200,8 @@ template <class View>
 }
 template <class T>
 [[nodiscard]] bool packs_in_place(const MatrixView<const T>& view, const Quantiser* quantiser) noexcept {
-    return std::is_same_v<T, float> && has_lines(view) && (quantiser == nullptr || quantises_to_pairs(*quantiser));
+    if constexpr (!std::is_same_v<T, float> && !HalfElement<T>) return false;
+    else return has_lines(view) && (quantiser == nullptr || quantises_to_pairs(*quantiser));
 }
 
 /// `pack_left_pairs` for an operand that has lines. `source`: the argument with which `pack_pairs` makes its pairs.
@@ -248,8 +249,8 @@ void pack_left_pairs_buffered(const View& a, std::ptrdiff_t rows, std::ptrdiff_t
             widen_block(Isa::avx512, a.block(i, p0), height, depth, depth, buffer, depth);
             if (!in_register) quantise_packed(Isa::avx512, quantiser, buffer, height * depth);
             for (std::ptrdiff_t p = 0; p < depth; p += pair_depth)
-                pack_pairs({buffer + p, depth, height, std::min(pair_depth, depth - p),
-                            out + i * pairs_of(k) + (p0 + p) / 2 * group, 16, group},
+                pack_pairs(PairBlock<float>{buffer + p, depth, height, std::min(pair_depth, depth - p),
+                                            out + i * pairs_of(k) + (p0 + p) / 2 * group, 16, group},
                            constants, true, false);
         }
 }
@@ -260,7 +261,7 @@ void pack_left_pairs_buffered(const View& a, std::ptrdiff_t rows, std::ptrdiff_t
 template <class T>
 void pack_left_pairs(const MatrixView<const T>& a, std::ptrdiff_t rows, std::ptrdiff_t k, const Quantiser* quantiser,
                      std::ptrdiff_t group, Pair* out, float* buffer) {
-    if constexpr (std::is_same_v<T, float>)
+    if constexpr (std::is_same_v<T, float> || HalfElement<T>)
         if (packs_in_place(a, quantiser)) return pack_left_lines(a, rows, k, register_quantiser(quantiser), group, out);
     pack_left_pairs_buffered(a, rows, k, quantiser, group, out, buffer);
 }
@@ -286,8 +287,9 @@ template <class View>
             if (!in_register) quantise_packed(Isa::avx512, quantiser, buffer, rows * cols);
             for (std::ptrdiff_t p = 0; p < rows; p += pair_depth)
                 for (std::ptrdiff_t l = 0; l < cols; l += 16)
-                    pack_pairs({buffer + p * cols + l, cols, std::min(pair_depth, rows - p), cols - l,
-                                pair_at(panels, out, (p0 + p) / 2, j + l), panels.padded_columns(j / pair_columns)},
+                    pack_pairs(PairBlock<float>{buffer + p * cols + l, cols, std::min(pair_depth, rows - p), cols - l,
+                                                pair_at(panels, out, (p0 + p) / 2, j + l),
+                                                panels.padded_columns(j / pair_columns)},
                                constants, false, false);
         }
     return panels;
@@ -323,7 +325,7 @@ template <class View, class Source>
 template <class T>
 [[nodiscard]] RightPairs pack_right_pairs(const MatrixView<const T>& b, std::ptrdiff_t k, std::ptrdiff_t n,
                                           const Quantiser* quantiser, Pair* out, float* buffer) {
-    if constexpr (std::is_same_v<T, float>)
+    if constexpr (std::is_same_v<T, float> || HalfElement<T>)
         if (packs_in_place(b, quantiser)) return pack_right_lines(b, k, n, register_quantiser(quantiser), out);
     return pack_right_pairs_buffered(b, k, n, quantiser, out, buffer);
 }

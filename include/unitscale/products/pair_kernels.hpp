@@ -212,7 +212,8 @@ void multiply_block_pairs(PairKernel kernel, const BlockProduct<TC>& product, co
     float* const sums_of_blocks = !std::is_same_v<TC, float> && k > pair_block_depth
                                       ? scratch + pair_buffer + most_rows * pairs_of(pair_block_depth)
                                       : nullptr;
-    const std::ptrdiff_t sums_row = b.coded.weight != nullptr ? coded_columns : pair_columns;
+    const std::ptrdiff_t sums_row = b.coded.weight != nullptr ? coded_columns : pair_columns,
+                         whole_row = b.count() * b.width;
     alignas(64) std::array<float, 32 * pair_columns> sums, old;
 #if UNITSCALE_AMX
     if (kernel == PairKernel::matrix) configure_tiles();
@@ -225,12 +226,12 @@ void multiply_block_pairs(PairKernel kernel, const BlockProduct<TC>& product, co
                                  pairs = pairs_of(depth);
             const PackSource<float> rows = product.a.block(i0, p0);
             rows.functions->left_pairs(rows, height, depth, product.round_a, group, left, scratch);
-            const TileOutput<TC> output{Isa::avx512,         product.c.block(i0, 0), sums_of_blocks,
-                                        b.count() * b.width, p0 == product.first_k,  p0 + depth == k};
-            const float gamma = output.first ? product.gamma : 1.0f;
+            const TileOutput<TC> output{Isa::avx512, product.c.block(i0, 0)};
+            const bool first = p0 == product.first_k, last = p0 + depth == k;
+            const float gamma = first ? product.gamma : 1.0f;
             for (std::ptrdiff_t q = 0; q < b.count(); ++q) {
                 const std::ptrdiff_t j = q * b.width, cols = b.columns(q), width = b.padded_columns(q);
-                const float* const bias = output.first && product.bias != nullptr ? product.bias + j : nullptr;
+                const float* const bias = first && product.bias != nullptr ? product.bias + j : nullptr;
                 for (std::ptrdiff_t i = 0; i < height; i += tile_rows) {
                     const std::ptrdiff_t count = std::min(tile_rows, height - i);
                     if constexpr (std::is_same_v<TC, float>)  // C's cache lines arrive while the sums are computed
@@ -245,8 +246,8 @@ void multiply_block_pairs(PairKernel kernel, const BlockProduct<TC>& product, co
                     finish.alpha = product.alpha;
                     finish.gamma = gamma;
                     const bool straight = std::is_same_v<TC, float> && product.c.col_stride == 1;
-                    finish.c = old.data();
-                    finish.c_row = sums_row;
+                    finish.c = sums_of_blocks != nullptr ? sums_of_blocks + i * whole_row + j : old.data();
+                    finish.c_row = sums_of_blocks != nullptr ? whole_row : sums_row;
                     if constexpr (std::is_same_v<TC, float>)
                         if (straight) {
                             finish.c = output.c.at(i, j);
@@ -268,9 +269,11 @@ void multiply_block_pairs(PairKernel kernel, const BlockProduct<TC>& product, co
                         pair_tile_dot(tile, count);
                     }
                     if (plain) continue;
-                    if (!straight && gamma != 0) output.load(i, j, count, cols, old.data(), sums_row);
+                    if (!straight && gamma != 0 && (sums_of_blocks == nullptr || first))
+                        output.load(i, j, count, cols, finish.c, finish.c_row);
                     finish_tile_avx512(finish, sums.data(), sums_row, count, cols);
-                    if (!straight) output.store(i, j, count, cols, old.data(), sums_row);
+                    if (!straight && (sums_of_blocks == nullptr || last))
+                        output.store(i, j, count, cols, finish.c, finish.c_row);
                 }
             }
             p0 += depth;

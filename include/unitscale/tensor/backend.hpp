@@ -29,9 +29,20 @@ using Strides = xt::svector<std::ptrdiff_t, 6>;
 template <class T>
 using SmallVector = xt::svector<T, 8>;
 
+/// The allocator of arrays, whose new elements stay uninitialised. xtensor writes T() to each new element of a type
+/// with a constructor, such as Half and BFloat16. That would be one more pass over every tensor.
+template <class T>
+class ArrayAllocator : public PoolAllocator<T> {
+public:
+    using PoolAllocator<T>::PoolAllocator;
+    template <class U>
+    void construct(U*, U&&) const noexcept {}
+    [[nodiscard]] ArrayAllocator select_on_container_copy_construction() const { return ArrayAllocator(); }
+};
+
 /// The container of a tensor's elements: row-major, 64-byte aligned, memory from a pool.
 template <class T>
-using Array = xt::xarray_container<xt::uvector<T, PoolAllocator<T>>, xt::layout_type::row_major, Shape>;
+using Array = xt::xarray_container<xt::uvector<T, ArrayAllocator<T>>, xt::layout_type::row_major, Shape>;
 
 /// IEEE binary16 and bfloat16 as storage types.
 using Half = Eigen::half;

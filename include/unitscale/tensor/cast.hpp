@@ -3,6 +3,7 @@
 
 #include <unitscale/formats/code.hpp>
 #include <unitscale/formats/minifloat.hpp>
+#include <unitscale/tensor/half_lanes.hpp>
 #include <unitscale/tensor/tensor.hpp>
 
 #include <algorithm>
@@ -82,10 +83,6 @@ template <class T>
 concept CodedElement = requires { FormatOf<T>::format; };
 template <CodedElement T>
 inline constexpr FloatFormat format_of = FormatOf<T>::format;
-
-/// Coded elements that Eigen converts from and to float in few instructions.
-template <class T>
-concept HalfElement = std::same_as<T, Half> || std::same_as<T, BFloat16>;
 
 /// One element in another element type, rounded once, to nearest even. Out of range, double, float, Half and BFloat16
 /// become infinite, and Minifloat saturates. -0 stays -0 where there is one. To an integer: the fraction is cut off,

@@ -148,7 +148,7 @@ private:
     using Storage = typename Array<T>::storage_type;
 
     [[gnu::noinline]] static Array<T> make_array(const Shape& shape, const std::shared_ptr<MemoryPool>& pool) {
-        return Array<T>(Storage(element_count(shape), PoolAllocator<T>(pool)), Shape(shape), row_major_strides(shape));
+        return Array<T>(Storage(element_count(shape), ArrayAllocator<T>(pool)), Shape(shape), row_major_strides(shape));
     }
     [[nodiscard]] std::size_t offset(std::initializer_list<std::ptrdiff_t> indices) const {
         check(indices.size() == rank(), "Tensor: ", indices.size(), " indices for the shape ", shape_text(shape()),
