@@ -8,7 +8,6 @@
 #include <unitscale/io/text_table.hpp>
 #include <unitscale/train/checkpoint.hpp>
 #include <unitscale/train/precision_table.hpp>
-#include <unitscale/train/sharding.hpp>
 
 #include <nlohmann/json.hpp>
 

@@ -71,7 +71,7 @@ for bytes in 4 1; do
 done
 
 # A checkpoint of some processes is continued by others, and by one, to the bit: it is the state of the run, without a
-# process's own. Remainders of error feedback are of micro-batches. Metadata have the tail's loss of the shorter run, too.
+# process's own. Remainders of error feedback are of micro-batches. Metadata differ: they have a sum of last losses.
 elements() { tail -c +$(($(od -An -tu8 -N8 "$1") + 9)) "$1"; }
 for how in 'fp8-delayed' "fp32 ${feedback[*]}" "nvfp4 ${feedback[*]} --shard gradients"; do
   read -r -a half <<< "--recipe $how --seed 3 --schedule constant --warmup 2"
