@@ -8,7 +8,6 @@
 #include <unitscale/io/text_table.hpp>
 #include <unitscale/train/checkpoint.hpp>
 #include <unitscale/train/precision_table.hpp>
-#include <unitscale/train/sharding.hpp>
 
 #include <nlohmann/json.hpp>
 
@@ -200,7 +199,7 @@ std::vector<train::SharedFact> shared_facts(const LanguageRunOptions& options, c
     json["repeat_skipped"] = options.repeat_skipped;
     json["shard"] = options.shard;
     json["overlap"] = options.overlap;
-    if (options.shard != name(train::Sharding::none)) json["save"] = {options.save, options.save_every};
+    json["save"] = {options.save, options.save_every};  // all save together
     const std::uint32_t sum = crc32(std::as_bytes(std::span(data.text)));
     return {{"data", concatenate(data.text.size(), " characters with checksum ", sum)}, {"options", json.dump()}};
 }

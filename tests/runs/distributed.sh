@@ -71,7 +71,8 @@ for bytes in 4 1; do
 done
 
 # A checkpoint of some processes is continued by others, and by one, to the bit: it is the state of the run, without a
-# process's own. Remainders of error feedback are of micro-batches.
+# process's own. Remainders of error feedback are of micro-batches. Metadata differ: they have a sum of last losses.
+elements() { tail -c +$(($(od -An -tu8 -N8 "$1") + 9)) "$1"; }
 for how in 'fp8-delayed' "fp32 ${feedback[*]}" "nvfp4 ${feedback[*]} --shard gradients"; do
   read -r -a half <<< "--recipe $how --seed 3 --schedule constant --warmup 2"
   "$program" "${run[@]}" "${half[@]}" --steps 30 --log whole.jsonl --save whole.safetensors > /dev/null 2>&1
@@ -83,7 +84,8 @@ for how in 'fp8-delayed' "fp32 ${feedback[*]}" "nvfp4 ${feedback[*]} --shard gra
       fail "$how: exit code $? of $processes processes that resume"
     [[ $(losses resumed.jsonl) == "$(tail -n 18 whole.jsonl > end.jsonl; losses end.jsonl)" ]] ||
       fail "$how: other losses after a checkpoint, in $processes processes"
-    cmp -s resumed.safetensors whole.safetensors || fail "$how: another end after a checkpoint, in $processes processes"
+    cmp -s <(elements resumed.safetensors) <(elements whole.safetensors) ||
+      fail "$how: another end after a checkpoint, in $processes processes"
     rm -f resumed.jsonl
   done
 done
