@@ -30,9 +30,7 @@ TEMPLATE_TEST_CASE("rescale gives the bits of set_scaling, for any ratio and thr
                 std::size_t different = 0;
                 for (std::size_t i = 0; i < n; ++i)
                     different +=
-                        std::bit_cast<kernels::Code<TestType>>(y(i)) == std::bit_cast<kernels::Code<TestType>>(want(i))
-                            ? 0u
-                            : 1u;
+                        std::bit_cast<Code<TestType>>(y(i)) == std::bit_cast<Code<TestType>>(want(i)) ? 0u : 1u;
                 CHECK(different == 0);
             }
         }
