@@ -51,7 +51,7 @@ int run(const std::vector<std::string>& names, const std::string& out, unitscale
 }  // namespace
 
 int main(int argc, char** argv) {
-    wait_briefly(argv);
+    unitscale::wait_briefly(argv);
     std::vector<std::string> names = {"fp16", "bf16", "e5m2", "e4m3", "e5m2fnuz", "e4m3fnuz", "int8:180", "int8:60"};
     std::string out;
     CLI::App app(
