@@ -20,7 +20,7 @@
 // Steps of a TreeReducer without a model, measured: by the processes that there are, or by one that hears itself.
 namespace unitscale::bench {
 
-/// A group of any size, whose only process hears itself in place of all others.
+/// A group of any size in one process. Where other processes would send a message, it receives a copy of its own.
 class Echo final : public train::ProcessGroup {
 public:
     explicit Echo(std::size_t size) : size_(size) {}

@@ -29,8 +29,8 @@ using Strides = xt::svector<std::ptrdiff_t, 6>;
 template <class T>
 using SmallVector = xt::svector<T, 8>;
 
-/// The allocator of arrays, whose new elements stay uninitialised. xtensor writes T() to each new element of a type
-/// with a constructor, such as Half and BFloat16. That would be one more pass over every tensor.
+/// The allocator of arrays. It leaves new elements uninitialised. Half and BFloat16 have constructors, so xtensor would
+/// set each of their new elements to zero: one more pass over every tensor.
 template <class T>
 class ArrayAllocator : public PoolAllocator<T> {
 public:

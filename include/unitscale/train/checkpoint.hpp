@@ -359,7 +359,7 @@ struct RunParts {
     Optimiser& optimiser;
     ScalingState& state;
     optim::LossScaler& scaler;
-    Remainders* remainders = nullptr;  ///< those of the run's reducer, if its recipe has error feedback
+    Remainders* remainders = nullptr;  ///< of error feedback (`StepReducer::remainders`); null: the recipe has none
 };
 
 /// Saves all of a run: weights, optimiser, ScalingState (step, seed, plan, past magnitudes), loss scale, recipe,
@@ -399,8 +399,8 @@ void save_run(const std::filesystem::path& path, const RunParts<T, Optimiser>& r
 }
 
 /// Restores a saved run: it continues to the bit as if it had not been interrupted, in any number of processes. Where
-/// these share the optimiser's state, each reads what it owns. Remainders of error feedback are those of a number of
-/// micro-batches, which the next step must have. Returns `more`. Given `texts` must equal the saved texts.
+/// these share the optimiser's state, each reads what it owns. With remainders of error feedback the next step needs as
+/// many micro-batches as the saved run. Returns `more`. Given `texts` must equal the saved texts.
 /// Errors, which change nothing: the errors of CheckpointReader; `checkpoint: PATH: its vocabulary is not this run's`;
 /// a file without remainders, where the run has error feedback.
 template <class T, class Optimiser>

@@ -24,7 +24,7 @@ namespace unitscale::train {
 
 /// `join_elements` for gradients that travel as codes (`Communication`): each node is one micro-batch, a worker.
 /// Process r adds the blocks of `part_begin`, decoded, in float; or all blocks of the parameters that it owns.
-/// Largest magnitudes are those of all processes. The object keeps the remainders of error feedback from step to step.
+/// Scales follow the largest magnitudes of all processes. The object keeps the remainders of error feedback.
 /// Test: tests/train/join_codes_test.cpp
 template <class T>
 class JoinCodes {

@@ -16,9 +16,9 @@
 
 namespace unitscale::train {
 
-/// What rounding took from the last gradient of each micro-batch for each parameter, which error feedback adds to its
-/// next one (`Communication`). A process holds those of its own micro-batches (`share_of`). A checkpoint has all of
-/// them, so that a run goes on to the bit in any number of processes:
+/// The remainders of error feedback (`Communication`): for each micro-batch and parameter, the last gradient less its
+/// rounded value. Error feedback adds it to the next gradient. A process holds the remainders of its own micro-batches
+/// (`share_of`). A checkpoint has all remainders, so that a run goes on to the bit in any number of processes:
 ///   remainders/0/network/first/weight         of micro-batch 0, F32, in the shape of the parameter
 ///   remainders/0/network/first/weight.scale   F64, one element, where the scale is not 1
 /// The number of micro-batches is the metadata `remainders/micro_batches`; it is 0 before the first step.
@@ -63,7 +63,7 @@ public:
         std::size_t micro_batches = 0;
         std::map<std::pair<std::size_t, std::string>, Tensor<float>> values{};  ///< by micro-batch and parameter
     };
-    /// Reads those of this process from a CheckpointReader. After its `commit` the result goes to `restore`.
+    /// Reads this process's remainders. Call `restore` with the result once the CheckpointReader has committed.
     /// Errors: the file has no remainders, or no number of micro-batches; the errors of CheckpointReader.
     template <class Reader, class T>
     [[nodiscard]] Kept read(Reader& reader, const std::vector<Parameter<T>*>& parameters) const {
