@@ -8,6 +8,7 @@
 #include <unitscale/kernels/vector_math.hpp>
 #include <unitscale/optim/clip.hpp>
 #include <unitscale/scaling/loss_scaling.hpp>
+#include <unitscale/tensor/half_lanes.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -24,8 +25,7 @@ namespace unitscale::optim {
 template <class T>
 [[nodiscard]] std::uint64_t count_above(const T* x, std::ptrdiff_t count, double limit) noexcept {
     std::int64_t above = 0;
-    for (std::ptrdiff_t i = 0; i < count; ++i)
-        above += std::abs(static_cast<double>(widen(x[i]))) > limit ? 1 : 0;
+    for (std::ptrdiff_t i = 0; i < count; ++i) above += std::abs(static_cast<double>(widen(x[i]))) > limit ? 1 : 0;
     return static_cast<std::uint64_t>(above);
 }
 

@@ -8,6 +8,7 @@
 #include <unitscale/kernels/coding.hpp>
 #include <unitscale/kernels/vector_math.hpp>
 #include <unitscale/optim/stored_tensor.hpp>
+#include <unitscale/tensor/half_lanes.hpp>
 
 #include <algorithm>
 #include <array>

@@ -48,6 +48,10 @@ using Array = xt::xarray_container<xt::uvector<T, ArrayAllocator<T>>, xt::layout
 using Half = Eigen::half;
 using BFloat16 = Eigen::bfloat16;
 
+/// These two: elements that are converted from and to float in few instructions (tensor/half_lanes.hpp).
+template <class T>
+concept HalfElement = std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
+
 /// The type of sums over elements of type T (losses, statistics, reductions, products): double for double, else float.
 template <class T>
 using Accum = std::conditional_t<std::is_same_v<T, double>, double, float>;

@@ -3,7 +3,6 @@
 
 #include <unitscale/formats/code.hpp>
 #include <unitscale/formats/minifloat.hpp>
-#include <unitscale/tensor/half_lanes.hpp>
 #include <unitscale/tensor/tensor.hpp>
 
 #include <algorithm>

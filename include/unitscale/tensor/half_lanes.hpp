@@ -5,7 +5,6 @@
 
 #include <array>
 #include <bit>
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -18,10 +17,6 @@
 // Half and BFloat16 as float and back, a constant number of elements at a time, in loops that compilers vectorise.
 // Test: tests/tensor/half_lanes_test.cpp
 namespace unitscale {
-
-/// Coded elements that are converted from and to float in few instructions.
-template <class T>
-concept HalfElement = std::same_as<T, Half> || std::same_as<T, BFloat16>;
 
 /// condition ? a : b without a branch.
 [[nodiscard, gnu::always_inline]] inline std::uint32_t choose(bool condition, std::uint32_t a,
