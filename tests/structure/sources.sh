@@ -26,7 +26,7 @@ while IFS= read -r file; do
   case $file in
     include/unitscale/unitscale.hpp) continue ;;
     include/unitscale/autograd/tape.hpp) limit=540 ;;     # one class: its invariants belong in one place
-    include/unitscale/train/checkpoint.hpp) limit=450 ;;  # its reader undoes line by line what its writer does
+    include/unitscale/train/checkpoint.hpp) limit=435 ;;  # its reader undoes line by line what its writer does
     include/unitscale/ops/*) limit=150 ;;
     *) limit=400 ;;
   esac

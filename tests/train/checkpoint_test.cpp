@@ -238,7 +238,7 @@ TEST_CASE("checkpoint: the facts of parameters are kept, and a run continues onl
     train::save_weights<float>(path, {saved.get()});
     const train::CheckpointReader reader(path);
     const auto json = nlohmann::ordered_json::parse(reader.file().metadata().at("facts"));
-    CHECK(json.at("up/weight") == train::facts_to_json(saved->facts()));
+    CHECK(json.at("up/weight") == io::facts_to_json(saved->facts()));
     CHECK(json.at("up/weight").at("depth") == 2);
     CHECK_NOTHROW(reader.facts<float>({same.get()}));
     CHECK_THROWS_WITH(

@@ -6,6 +6,7 @@
 #include <unitscale/formats/quantiser.hpp>
 #include <unitscale/io/json_fields.hpp>
 #include <unitscale/scaling/known_recipes.hpp>
+#include <unitscale/scaling/parameter_facts.hpp>
 #include <unitscale/scaling/recipe.hpp>
 
 #include <nlohmann/json.hpp>
@@ -252,6 +253,17 @@ void describe_recipe(Visitor& visitor, Recipe& recipe) {
         set(json, key);
     }
     return recipe_from_json(json);
+}
+
+/// A parameter's facts as a checkpoint keeps them:
+///   {"role": "weight", "fan_in": 128, "fan_out": 512, "depth": 4, "width": 128}
+/// The facts determine initial scale, multipliers and learning rates, so that these can be told from the file.
+[[nodiscard]] inline nlohmann::ordered_json facts_to_json(const ParameterFacts& facts) {
+    return {{"role", name(facts.role)},
+            {"fan_in", facts.fan_in},
+            {"fan_out", facts.fan_out},
+            {"depth", facts.depth},
+            {"width", facts.width}};
 }
 
 /// A known recipe by its name, or a recipe from a JSON file by its path, then with the fields set that follow after

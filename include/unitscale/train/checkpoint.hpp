@@ -53,21 +53,9 @@
 //   optimiser/...                             tensors that `visit_state` names, in their stored types
 //   optimiser/... .scale                      F64, one element, where the scale is not 1; or F32, one element per block
 //   remainders/...                            error feedback's, where a run has it (train/remainders.hpp)
-// Numbers and tables that `visit_state` names are metadata.
-// A file of weights alone loads into any recipe, whether this library or another program wrote it.
-// The weights of GPT-2, Llama and BERT load under their published names.
+// Numbers and tables that `visit_state` names are metadata. A file of weights alone loads into any recipe, whether this
+// library or another program wrote it. The weights of GPT-2, Llama and BERT load under their published names.
 namespace unitscale::train {
-
-/// A parameter's facts as a checkpoint keeps them:
-///   {"role": "weight", "fan_in": 128, "fan_out": 512, "depth": 4, "width": 128}
-/// The facts determine initial scale, multipliers and learning rates, so that these can be told from the file.
-[[nodiscard]] inline nlohmann::ordered_json facts_to_json(const ParameterFacts& facts) {
-    return {{"role", name(facts.role)},
-            {"fan_in", facts.fan_in},
-            {"fan_out", facts.fan_out},
-            {"depth", facts.depth},
-            {"width", facts.width}};
-}
 
 /// Gathers weights and state, then writes them at once or not at all (SafetensorsWriter).
 /// Tensors are borrowed until `write`. The class is a visitor for `visit_state`. Test: tests/train/checkpoint_test.cpp
@@ -120,7 +108,7 @@ private:
     template <class T>
     void facts(const std::vector<Parameter<T>*>& parameters) {
         nlohmann::ordered_json json = nlohmann::ordered_json::object();
-        for (const Parameter<T>* parameter : parameters) json[parameter->name()] = facts_to_json(parameter->facts());
+        for (const Parameter<T>* each : parameters) json[each->name()] = io::facts_to_json(each->facts());
         writer_.set_metadata("facts", json.dump());
     }
     template <class T>
@@ -235,7 +223,7 @@ public:
         check(json.is_object(), where_, ": its facts are not a JSON object");
         for (const Parameter<T>* parameter : parameters) {
             const auto entry = json.find(parameter->name());
-            const nlohmann::ordered_json own = facts_to_json(parameter->facts());
+            const nlohmann::ordered_json own = io::facts_to_json(parameter->facts());
             check(entry == json.end() || *entry == own, where_, ": ", parameter->name(), " was trained as ",
                   entry == json.end() ? "" : entry->dump().substr(0, 120), "; here it is ", own.dump());
         }
@@ -363,8 +351,8 @@ struct RunParts {
 };
 
 /// Saves all of a run: weights, optimiser, ScalingState (step, seed, plan, past magnitudes), loss scale, recipe,
-/// remainders of error feedback, and the caller's own numbers `more` and `texts`.
-/// Random streams and the place in the data are functions of seed and step.
+/// remainders of error feedback, and the caller's own numbers `more` and `texts`. Random streams and the place in the
+/// data are functions of seed and step.
 /// `group`: processes that share the optimiser's state, or hold remainders. Every one of them calls the function, and
 /// process 0 writes the file. One process that has all the state would write the same bytes.
 /// Errors: the errors of SafetensorsWriter, in every process; a group is missing.
@@ -372,11 +360,8 @@ template <class T, class Optimiser>
 void save_run(const std::filesystem::path& path, const RunParts<T, Optimiser>& run, const Recipe& recipe,
               const std::map<std::string, double>& more = {}, const std::map<std::string, std::string>& texts = {},
               ProcessGroup* group = nullptr) {
-    if (group == nullptr) {
-        optim::check_whole_state("save_run", run.optimiser);
-        check(run.remainders == nullptr || run.remainders->are_whole(),
-              "save_run: other processes hold remainders of error feedback; expected their group");
-    }
+    if (group == nullptr) optim::check_whole_state("save_run", run.optimiser);
+    if (group == nullptr && run.remainders != nullptr) run.remainders->check_whole("save_run");
     CheckpointWriter writer;
     const bool first = group == nullptr || group->rank() == 0;
     if (first || optim::is_sharded(run.optimiser)) {

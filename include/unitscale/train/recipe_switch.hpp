@@ -267,8 +267,8 @@ void enter_recipe(const CarriedRun<Accum<T>>& carried, const RunParts<T, Optimis
               " is ", parameter.name(), ' ', shape_text(parameter.shape()), "; before the switch it is ", from.name,
               ' ', shape_text(from.value.shape()));
         if (parameter.facts() != from.facts)
-            fail("recipe switch: ", from.name, " has the facts ", facts_to_json(parameter.facts()).dump(),
-                 "; before the switch it has ", facts_to_json(from.facts).dump());
+            fail("recipe switch: ", from.name, " has the facts ", io::facts_to_json(parameter.facts()).dump(),
+                 "; before the switch it has ", io::facts_to_json(from.facts).dump());
         masters.push_back(index.take_master(from.name));
         weights.push_back(rounded_weight<T>(from.name, from.value, masters.back()));
     }

@@ -30,8 +30,10 @@ public:
     Remainders(const Remainders&) = delete;
     Remainders& operator=(const Remainders&) = delete;
 
-    /// Whether no other process holds some of them.
-    [[nodiscard]] bool are_whole() const noexcept { return processes_ == 1; }
+    /// Error, which begins with `op`: other processes hold some of them.
+    void check_whole(const char* op) const {
+        check(processes_ == 1, op, ": other processes hold remainders of error feedback; expected their group");
+    }
 
     /// Begins a step of so many micro-batches. Remainders of another number are forgotten.
     /// Error: they are a checkpoint's, and this is the first step since it was read.
