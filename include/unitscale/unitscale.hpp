@@ -37,6 +37,7 @@
 #include <unitscale/base/parallel.hpp>
 #include <unitscale/base/parse_number.hpp>
 #include <unitscale/base/random.hpp>
+#include <unitscale/base/select.hpp>
 #include <unitscale/base/vectors.hpp>
 #include <unitscale/base/version.hpp>
 

@@ -3,6 +3,7 @@
 
 #include <unitscale/base/cpu.hpp>
 #include <unitscale/base/multiply_add.hpp>
+#include <unitscale/base/select.hpp>
 #include <unitscale/base/vectors.hpp>
 
 #include <algorithm>
@@ -13,18 +14,6 @@
 
 // The exponential, as functions that compilers vectorise: no branch, no call, no table.
 namespace unitscale::kernels {
-
-/// condition ? a : b in integer arithmetic, without a jump. Two conditionals in a row would become jumps, and the loop
-/// around them would not be vectorised.
-[[nodiscard]] inline float select(bool condition, float a, float b) noexcept {
-    const std::uint32_t mask = 0u - static_cast<std::uint32_t>(condition);
-    return std::bit_cast<float>((std::bit_cast<std::uint32_t>(a) & mask) | (std::bit_cast<std::uint32_t>(b) & ~mask));
-}
-
-[[nodiscard]] inline std::uint32_t select(bool condition, std::uint32_t a, std::uint32_t b) noexcept {
-    const std::uint32_t mask = 0u - static_cast<std::uint32_t>(condition);
-    return (a & mask) | (b & ~mask);
-}
 
 /// x = rest + exponent ln 2, |rest| < 0.35; below -104 |rest| < 0.7. Rounding to an integer is the truncation of a
 /// positive number: no compiler option changes it. `fused` as in multiply_add.

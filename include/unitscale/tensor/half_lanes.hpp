@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <unitscale/base/select.hpp>
 #include <unitscale/tensor/backend.hpp>
 
 #include <array>
@@ -18,13 +19,6 @@
 // Test: tests/tensor/half_lanes_test.cpp
 namespace unitscale {
 
-/// condition ? a : b without a branch.
-[[nodiscard, gnu::always_inline]] inline std::uint32_t choose(bool condition, std::uint32_t a,
-                                                              std::uint32_t b) noexcept {
-    const std::uint32_t mask = 0u - static_cast<std::uint32_t>(condition);
-    return (a & mask) | (b & ~mask);
-}
-
 /// Conversions of 16-bit codes in integer arithmetic, so that loops over them are vectorised on every instruction set.
 /// Rounding is to nearest even; out of range becomes infinity; NaN stays NaN. The values equal Eigen's own conversions.
 [[nodiscard]] inline float widen_bfloat16(std::uint16_t code) noexcept {
@@ -34,23 +28,23 @@ namespace unitscale {
     const std::uint32_t magnitude = code & 0x7FFFu;
     const std::uint32_t normal = (magnitude << 13) + (112u << 23);                 // exponent bias 127 instead of 15
     const float subnormal = std::bit_cast<float>(0x3F000000u + magnitude) - 0.5f;  // the last bit of 0.5 is 2^-24
-    std::uint32_t result = choose(magnitude >= 0x7C00u, normal + (112u << 23), normal);
-    result = choose(magnitude < 0x0400u, std::bit_cast<std::uint32_t>(subnormal), result);
+    std::uint32_t result = select(magnitude >= 0x7C00u, normal + (112u << 23), normal);
+    result = select(magnitude < 0x0400u, std::bit_cast<std::uint32_t>(subnormal), result);
     return std::bit_cast<float>(result | ((code & 0x8000u) << 16));
 }
 [[nodiscard]] inline std::uint16_t narrow_bfloat16(float x) noexcept {
     const std::uint32_t bits = std::bit_cast<std::uint32_t>(x);
     const std::uint32_t rounded = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
-    return static_cast<std::uint16_t>(choose((bits & 0x7FFFFFFFu) > 0x7F800000u, (bits >> 16) | 0x40u, rounded));
+    return static_cast<std::uint16_t>(select((bits & 0x7FFFFFFFu) > 0x7F800000u, (bits >> 16) | 0x40u, rounded));
 }
 [[nodiscard]] inline std::uint16_t narrow_half(float x) noexcept {
     const std::uint32_t bits = std::bit_cast<std::uint32_t>(x);
     const std::uint32_t magnitude = bits & 0x7FFFFFFFu;
     const std::uint32_t normal = (magnitude + 0x0FFFu + ((magnitude >> 13) & 1u) - (112u << 23)) >> 13;
     const std::uint32_t subnormal = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3F000000u;
-    std::uint32_t result = choose(normal > 0x7C00u, 0x7C00u, normal);
-    result = choose(magnitude < 0x38800000u, subnormal, result);
-    result = choose(magnitude > 0x7F800000u, 0x7E00u, result);
+    std::uint32_t result = select(normal > 0x7C00u, 0x7C00u, normal);
+    result = select(magnitude < 0x38800000u, subnormal, result);
+    result = select(magnitude > 0x7F800000u, 0x7E00u, result);
     return static_cast<std::uint16_t>(result | ((bits >> 16) & 0x8000u));
 }
 
