@@ -43,10 +43,12 @@ good_tree() {
   header compiled.hpp '#include <unitscale/ops/add.hpp>' '#define UNITSCALE_COMPILED_OPS(prefix, T) \' \
     '    prefix Variable<T> add<T>(Variable<T>);' '#define UNITSCALE_COMPILED_CLASSES(prefix, T) \' \
     '    prefix class nn::Linear<T>;'
+  header train/compiled.hpp '#include <unitscale/train/loop.hpp>' '#define UNITSCALE_COMPILED_TRAIN(prefix, T) \' \
+    '    prefix class Loop<T>;'
   header numerics.hpp '#include <unitscale/base/error.hpp>' '#include <unitscale/formats/format.hpp>'
   local name
   for name in base/error formats/format tensor/backend ops/add io/text io/page io/json io/npz io/wordpiece \
-    io/split_pattern io/sentencepiece io/atomic_file report/plot train/loop distributed/group; do
+    io/split_pattern io/sentencepiece io/atomic_file report/plot train/loop train/compiled distributed/group; do
     test_of $name "#include <unitscale/$name.hpp>" 'TEST_CASE("a") { REQUIRE(true); }'
   done
   mkdir -p "$tree/docs" "$tree/examples"
@@ -282,6 +284,10 @@ case $check in
     expect_fault $compiled '<unitscale/ops/missing.hpp>, which is not there'
     echo '#include <unitscale/ops/add.hpp>' >> "$tree/$compiled"
     expect_fault $compiled '<unitscale/ops/add.hpp> twice'
+    header train/loop.hpp 'template <class T>' 'class Loop {' 'template <class T, class Optimiser>' 'class Runner {'
+    expect_fault include/unitscale/train/compiled.hpp 'does not list Runner of include/unitscale/train/loop.hpp'
+    rm "$tree/include/unitscale/train/compiled.hpp"
+    expect_fault include/unitscale/train/compiled.hpp 'is not there'
     ;;
   numerics)
     numerics=include/unitscale/numerics.hpp

@@ -188,3 +188,7 @@ private:
 };
 
 }  // namespace unitscale::train
+
+#ifdef UNITSCALE_COMPILED_TRAINING  // defined by the CMake target unitscale::compiled
+#include <unitscale/train/compiled.hpp>
+#endif
