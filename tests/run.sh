@@ -39,7 +39,7 @@ for argument in "$@"; do
 done
 
 packages=(g++ cmake ninja-build libeigen3-dev libxtensor-dev catch2 nlohmann-json3-dev libzip-dev libicu-dev
-  libpcre2-dev libsentencepiece-dev libopenmpi-dev openmpi-bin)
+  libpcre2-dev libsentencepiece-dev libopenmpi-dev openmpi-bin iproute2)
 if $matrix; then
   packages+=(libcli11-dev clang-16 libomp-16-dev libclang-rt-16-dev libc++-16-dev libc++abi-16-dev
     g++-aarch64-linux-gnu qemu-user)
