@@ -6,17 +6,17 @@
 set -euo pipefail
 here=unitscale-$$-a there=unitscale-$$-b
 make_hosts() {
-  ip netns add $here && ip netns add $there &&
-    ip -n $here link add cable type veth peer name cable netns $there &&
-    ip -n $here address add 10.77.0.1/24 dev cable && ip -n $there address add 10.77.0.2/24 dev cable &&
-    ip -n $here link set lo up && ip -n $there link set lo up &&
-    ip -n $here link set cable up && ip -n $there link set cable up
+  ip netns add "$here" && ip netns add "$there" &&
+    ip -n "$here" link add cable type veth peer name cable netns "$there" &&
+    ip -n "$here" address add 10.77.0.1/24 dev cable && ip -n "$there" address add 10.77.0.2/24 dev cable &&
+    ip -n "$here" link set lo up && ip -n "$there" link set lo up &&
+    ip -n "$here" link set cable up && ip -n "$there" link set cable up
 }
 remove_hosts() {
   local host
   for host in $here $there; do
-    ip netns pids $host 2> /dev/null | xargs -r kill -KILL 2> /dev/null || true
-    ip netns delete $host 2> /dev/null || true
+    ip netns pids "$host" 2> /dev/null | xargs -r kill -KILL 2> /dev/null || true
+    ip netns delete "$host" 2> /dev/null || true
   done
 }
 if ! reason=$(make_hosts 2>&1); then
@@ -37,12 +37,12 @@ run=(--data text.txt --width 16 --depth 1 --heads 2 --seq 16 --batch 8 --micro-b
 printf '%s\n' '#!/usr/bin/env bash' "shift; exec ip netns exec $there /bin/sh -c \"\$*\"" > agent
 chmod +x agent
 on_two_hosts() {  # on_two_hosts <processes of each host> <argument>...
-  timeout 120 ip netns exec $here "$mpirun" -n $((2 * $1)) --host "10.77.0.1:$1,10.77.0.2:$1" \
+  timeout 120 ip netns exec "$here" "$mpirun" -n $((2 * $1)) --host "10.77.0.1:$1,10.77.0.2:$1" \
     --map-by node --bind-to none --mca plm_rsh_agent "$PWD/agent" --mca btl tcp,self \
     --mca btl_tcp_if_include 10.77.0.0/24 --mca oob_tcp_if_include 10.77.0.0/24 "$program" "${run[@]}" "${@:2}"
 }
 
-bytes() { ip netns exec $there cat /sys/class/net/cable/statistics/tx_bytes; }
+bytes() { ip netns exec "$there" cat /sys/class/net/cable/statistics/tx_bytes; }
 for how in 'fp32' 'scalify-fp8-4 --shard optimiser' 'fp32 --shard gradients --overlap' \
   'unit-fp8 --set communication=e4m3 --set communication.error_feedback=true'; do
   read -r -a arguments <<< "--steps 10 --recipe $how"
@@ -65,7 +65,7 @@ for ((tries = 0; tries < 200; ++tries)); do
   cmp -s 1.safetensors run.safetensors || break  # a checkpoint is there
   sleep 0.1
 done
-ip -n $here link set cable down
+ip -n "$here" link set cable down
 begin=$(date +%s%3N) took=0
 while (($(programs) > 0 && took < 20000)); do
   sleep 0.05
