@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The speed of attention, forward and backward, beside products of the same processor.
+#include "measure.hpp"
+
 #include <unitscale/base/caches.hpp>
 #include <unitscale/base/random.hpp>
 #include <unitscale/base/wait_briefly.hpp>
@@ -9,8 +11,6 @@
 
 #include <CLI/CLI.hpp>
 
-#include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -20,6 +20,7 @@
 #include <vector>
 
 using namespace unitscale;
+using namespace unitscale::bench;
 
 namespace {
 
@@ -27,16 +28,6 @@ struct Sizes {
     std::ptrdiff_t batch, heads, length, depth;
     bool causal;
 };
-
-double seconds_of(auto&& f) {
-    const auto start = std::chrono::steady_clock::now();
-    f();
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-double median(std::vector<double> x) {
-    std::nth_element(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(x.size() / 2), x.end());
-    return x[x.size() / 2];
-}
 
 std::vector<float> numbers(std::ptrdiff_t count, std::uint64_t seed) {
     std::vector<float> x(static_cast<std::size_t>(count));

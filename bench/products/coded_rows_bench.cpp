@@ -7,12 +7,12 @@
 #include <unitscale/tensor/fill.hpp>
 #include <unitscale/train/code_weights.hpp>
 
+#include "measure.hpp"
 #include "product_peers.hpp"
 
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <cstdio>
 #include <functional>
@@ -20,20 +20,10 @@
 #include <vector>
 
 using namespace unitscale;
+using namespace unitscale::bench;
 using namespace unitscale::products;
 
 namespace {
-
-double seconds_of(const std::function<void()>& run) {
-    using Clock = std::chrono::steady_clock;
-    const auto start = Clock::now();
-    run();
-    return std::chrono::duration<double>(Clock::now() - start).count();
-}
-double median(std::vector<double> values) {
-    std::sort(values.begin(), values.end());
-    return values[values.size() / 2];
-}
 
 struct Contender {
     std::string name{};

@@ -6,6 +6,8 @@
 //   of_loop   ratio to three scalar loops over i, j and p, written for this model alone
 // All contenders are measured in turn, on one thread; figures are medians of the rounds. Times are processor times.
 //   bench_products_limited_sums --benchmark_filter='avx512/hopper'
+#include "measure.hpp"
+
 #include <unitscale/base/wait_briefly.hpp>
 #include <unitscale/products/limited_sums.hpp>
 
@@ -19,6 +21,7 @@
 #include <vector>
 
 using namespace unitscale;
+using bench::median;
 using namespace unitscale::products;
 
 namespace {
@@ -110,11 +113,6 @@ double seconds_of(auto&& work) {
     work();
     benchmark::ClobberMemory();
     return static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
-}
-double median(std::vector<double>& values) {
-    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-    std::nth_element(values.begin(), middle, values.end());
-    return *middle;
 }
 
 void measure(benchmark::State& state, Matrices& matrices, Isa isa, const Model& model) {

@@ -5,6 +5,7 @@
 // would include that change. So this program has its own loop: all contenders of a shape in turn, again and again. A
 // ratio is the median of the ratios of times from one round. With one thread, times are processor times of this
 // process. With more threads they are wall-clock times.
+#include "measure.hpp"
 #include "product_peers.hpp"
 
 #include <unitscale/base/random.hpp>
@@ -31,6 +32,7 @@
 #include <vector>
 
 using namespace unitscale;
+using bench::median;
 using namespace unitscale::kernels;
 using namespace unitscale::products;
 using bench::Problem;
@@ -266,12 +268,6 @@ void measure(std::vector<Contender>& contenders, const Settings& settings) {
     for (int round = 0; round < settings.rounds; ++round)
         for (Contender& contender : contenders)
             contender.times.push_back(seconds_of(contender, contender.repeats, settings.threads));
-}
-
-double median(std::vector<double> values) {
-    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-    std::nth_element(values.begin(), middle, values.end());
-    return *middle;
 }
 
 /// Speed of `ours` as a multiple of the speed of `peer`.

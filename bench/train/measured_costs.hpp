@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "measure.hpp"
+
 #include <unitscale/autograd/backward.hpp>
 #include <unitscale/base/parallel.hpp>
 #include <unitscale/distributed/communicator.hpp>
@@ -8,7 +10,6 @@
 #include <unitscale/train/gradient_codes.hpp>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdio>
@@ -17,14 +18,6 @@
 // The constants of train/communication_cost.hpp, measured between processes 0 and 1 of MPI, and in all of them.
 namespace unitscale::bench {
 
-using Clock = std::chrono::steady_clock;
-[[nodiscard]] inline double seconds_since(Clock::time_point start) {
-    return std::chrono::duration<double>(Clock::now() - start).count();
-}
-[[nodiscard]] inline double median(std::vector<double> values) {
-    std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
-    return values[values.size() / 2];
-}
 /// Measurements of large data use several buffers in turn, so that caches do not hold them: gradients of a step are
 /// larger.
 inline constexpr std::size_t buffers_in_turn = 6;

@@ -15,6 +15,7 @@
 #include <unitscale/train/step.hpp>
 
 #include "experiments/resources.hpp"
+#include "measure.hpp"
 #include "support/allocation_count.hpp"
 
 #include <CLI/CLI.hpp>
@@ -37,12 +38,9 @@
 #include <pthread.h>
 
 using namespace unitscale;
+using namespace unitscale::bench;
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 /// Processor times of the threads of parallel regions. With OMP_WAIT_POLICY=passive threads that wait sleep, so these
 /// are times of work. Otherwise they contain the first 30 microseconds of each wait (wait_briefly).
@@ -134,11 +132,6 @@ void write_timeline(const std::string& path, const std::vector<OpSpan>& spans) {
                                   {"tid", thread},
                                   {"args", {{"wall_us", 1e6 * span.seconds}}}});
     io::write_atomically("--timeline", path, nlohmann::ordered_json{{"traceEvents", events}}.dump());
-}
-
-double median(std::vector<double> values) {
-    std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
-    return values[values.size() / 2];
 }
 
 struct Options {

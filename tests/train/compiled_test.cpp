@@ -31,15 +31,15 @@ std::vector<float> losses(const Recipe& recipe) {
     const Tensor<std::int32_t> labels = full<std::int32_t>({16}, 7);
     std::vector<float> found;
     for (std::uint64_t step = 0; step < 6; ++step)
-        found.push_back(static_cast<float>(
-            trainer
-                .step(
-                    [&](Tape<float>& tape, std::size_t i) {
-                        return ops::softmax_cross_entropy(model(tape.input(normal<float>({16, 32}, {step, i}))),
-                                                          labels);
-                    },
-                    2)
-                .loss));
+        found.push_back(static_cast<float>(trainer
+                                               .step(
+                                                   [&](Tape<float>& tape, std::size_t i) {
+                                                       return ops::softmax_cross_entropy(
+                                                           model(tape.input(normal<float>({16, 32}, {step, i}))),
+                                                           labels);
+                                                   },
+                                                   2)
+                                               .loss));
     return found;
 }
 
