@@ -44,7 +44,7 @@ std::vector<float> losses(const Recipe& recipe) {
 }
 
 TEST_CASE("A trainer of the compiled library takes the steps of one that a source compiles") {
-    for (const char* name : {"fp32", "unit-fp8", "scalify-fp8-4"}) {
+    for (const char* name : {"fp32", "unit-fp8", "fp8-delayed"}) {
         INFO(name);
         const auto compiled = losses<optim::Adam<float>>(find_recipe(name));
         CHECK(compiled.front() != compiled.back());
