@@ -183,17 +183,19 @@ private:
         const std::vector<std::size_t> begins = begins_of(receive_bytes);
         const std::size_t processes = size(), own = rank();
         Requests requests(2 * processes, MPI_REQUEST_NULL);
+        // Sends come first. A peer that has begun then learns of them before it is asked for its own message, whose bytes
+        // would fill the line: over TCP its answer would wait behind them, and one message after the other would travel.
         for (std::size_t i = 1; i < processes; ++i) {  // each process begins with another one
-            const std::size_t r = (own + i) % processes;
-            if (receive_bytes[r] > 0)
-                MPI_Irecv(receive.data() + begins[r], static_cast<int>(receive_bytes[r]), MPI_BYTE, static_cast<int>(r),
-                          0, comm_, &requests[r]);
-        }
-        for (std::size_t i = 1; i < processes; ++i) {
             const std::size_t r = (own + i) % processes;
             if (send_bytes[r] > 0)
                 MPI_Isend(send.data() + send_begins[r], static_cast<int>(send_bytes[r]), MPI_BYTE, static_cast<int>(r),
                           0, comm_, &requests[processes + r]);
+        }
+        for (std::size_t i = 1; i < processes; ++i) {
+            const std::size_t r = (own + i) % processes;
+            if (receive_bytes[r] > 0)
+                MPI_Irecv(receive.data() + begins[r], static_cast<int>(receive_bytes[r]), MPI_BYTE, static_cast<int>(r),
+                          0, comm_, &requests[r]);
         }
         const std::byte* const from = send.data() + send_begins[own];
         std::copy(from, from + send_bytes[own], receive.data() + begins[own]);
