@@ -183,8 +183,8 @@ private:
         const std::vector<std::size_t> begins = begins_of(receive_bytes);
         const std::size_t processes = size(), own = rank();
         Requests requests(2 * processes, MPI_REQUEST_NULL);
-        // Sends come first. A peer that has begun then learns of them before it is asked for its own message, whose bytes
-        // would fill the line: over TCP its answer would wait behind them, and one message after the other would travel.
+        // Sends come first: a peer that has begun learns of this message before it may send its own. Over TCP its
+        // answer would otherwise wait behind the bytes of its message, and the two would travel one after the other.
         for (std::size_t i = 1; i < processes; ++i) {  // each process begins with another one
             const std::size_t r = (own + i) % processes;
             if (send_bytes[r] > 0)
