@@ -30,16 +30,13 @@ std::vector<float> losses(const Recipe& recipe) {
     train::Trainer<float, Optimiser> trainer(model, recipe, {.schedule = {.peak = 0.01, .steps = 6}});
     const Tensor<std::int32_t> labels = full<std::int32_t>({16}, 7);
     std::vector<float> found;
-    for (std::uint64_t step = 0; step < 6; ++step)
-        found.push_back(static_cast<float>(trainer
-                                               .step(
-                                                   [&](Tape<float>& tape, std::size_t i) {
-                                                       return ops::softmax_cross_entropy(
-                                                           model(tape.input(normal<float>({16, 32}, {step, i}))),
-                                                           labels);
-                                                   },
-                                                   2)
-                                               .loss));
+    for (std::uint64_t step = 0; step < 6; ++step) {
+        const auto loss_of = [&](Tape<float>& tape, std::size_t i) {
+            const auto x = tape.input(normal<float>({16, 32}, {step, i}));
+            return ops::softmax_cross_entropy(model(x), labels);
+        };
+        found.push_back(static_cast<float>(trainer.step(loss_of, 2).loss));
+    }
     return found;
 }
 

@@ -10,11 +10,11 @@
 #include <unitscale/train/trainer.hpp>
 #include <unitscale/train/tree_reducer.hpp>
 
-// The heavy templates of this layer, compiled once for each element type, as unitscale/compiled.hpp has those of the
-// layers below. The CMake target `unitscale::compiled` holds them where nlohmann-json was found. It then defines
-// UNITSCALE_COMPILED_TRAINING, which makes unitscale/train/trainer.hpp end with this header.
-// Trainers with other optimisers than Adam, and of double, which no recipe stores, are compiled where they are used.
-// Without CMake, one source for each type says:
+// Explicit instantiations of this layer's heavy templates, for each element type. unitscale/compiled.hpp has those of
+// the layers below. The CMake target `unitscale::compiled` holds both, if CMake has found nlohmann-json. The target then
+// defines UNITSCALE_COMPILED_TRAINING, and unitscale/train/trainer.hpp ends with this header.
+// A source compiles a trainer itself if its optimiser is not Adam, or its element type is double.
+// Without CMake, define UNITSCALE_COMPILED_TRAINING for all sources, and let one source for each type say:
 //   #define UNITSCALE_COMPILE float
 //   #include <unitscale/train/compiled.hpp>
 // Test: tests/train/compiled_test.cpp
