@@ -7,7 +7,7 @@ set -euo pipefail
 # shellcheck source=tests/support/program.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/../support/program.sh" "$1"
 
-for ((i = 0; i < 60; ++i)); do echo "the early bird catches the worm"; done > text.txt
+write_text
 small=(--data text.txt --depth 1 --head-size 8 --seq 16 --batch 4 --seeds 2)
 
 given=("${small[@]}")

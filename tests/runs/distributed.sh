@@ -7,7 +7,7 @@ set -euo pipefail
 # shellcheck source=tests/support/program.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/../support/program.sh" "$1"
 mpirun=${2:-}
-for ((i = 0; i < 60; ++i)); do echo "the early bird catches the worm"; done > text.txt
+write_text
 run=(--data text.txt --width 16 --depth 1 --heads 2 --seq 16 --batch 8 --micro-batches 4 --threads 1 --sample 0
   --distributed)
 
@@ -15,9 +15,7 @@ if [[ -z $mpirun ]]; then
   bad '--distributed: this program was built without MPI; expected a build where CMake finds MPI$' "${run[@]}"
   exit "$((failures > 0))"
 fi
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
-export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe OMP_WAIT_POLICY=passive
-export OMPI_MCA_plm_rsh_agent=false OMPI_MCA_btl_vader_single_copy_mechanism=none  # as containers need
+use_mpi
 
 # Every kind of scaling and storage, with dropout and stochastic rounding: 30 steps have the losses and the checkpoint
 # of one process, also where processes share the optimiser's state, or gradients too, and send while they compute.

@@ -7,12 +7,10 @@ set -euo pipefail
 # shellcheck source=tests/support/program.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/../support/program.sh" "$1"
 mpirun=$2 moments=${3:-3}
-for ((i = 0; i < 60; ++i)); do echo "the early bird catches the worm"; done > text.txt
+write_text
 run=(--data text.txt --width 16 --depth 1 --heads 2 --seq 16 --batch 8 --micro-batches 4 --threads 1 --sample 0
   --eval-every 0 --schedule constant --warmup 2 --distributed)
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
-export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe OMP_WAIT_POLICY=passive
-export OMPI_MCA_plm_rsh_agent=false OMPI_MCA_btl_vader_single_copy_mechanism=none  # as containers need
+use_mpi
 RANDOM=1
 
 # Ids of this run's processes that are alive. Each has written its own and become the program.
@@ -61,7 +59,7 @@ for ((moment = 0; moment < moments; ++moment)); do
   wait $mpirun_id 2> /dev/null || code=$?
   ((code != 0)) || fail "$what: exit code 0"
   [[ -s err.txt || $how == TERM ]] || fail "$what: no line on stderr"
-  step=$(LC_ALL=C grep -aoE '"state/step":"[0-9]+"' run.safetensors | grep -oE '[0-9]+')
+  step=$(step_of run.safetensors)
   "$program" "${run[@]}" --steps $((step + 2)) --resume run.safetensors > resumed.txt 2>&1 ||
     fail "$what: the checkpoint of step $step cannot be continued: $(tail -n 1 resumed.txt)"
   grep -hE '^processes: |^train_transformer: ' err.txt > lines.txt || true

@@ -29,7 +29,7 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/../support/program.sh" "$1"
 trap 'remove_hosts; rm -rf -- "$folder"' EXIT
 mpirun=$2
 use_mpi
-for ((i = 0; i < 60; ++i)); do echo "the early bird catches the worm"; done > text.txt
+write_text
 run=(--data text.txt --width 16 --depth 1 --heads 2 --seq 16 --batch 8 --micro-batches 4 --threads 1 --sample 0
   --eval-every 0 --schedule constant --warmup 2 --distributed)
 
@@ -73,7 +73,7 @@ while (($(programs) > 0 && took < 20000)); do
 done
 ((took < 10000)) || fail "cut cable: $(programs) processes are alive after $took ms"
 grep -qE '^train_transformer: processes: rank 0 has waited 2 s for rank 1' err.txt || fail "cut cable: $(cat err.txt)"
-step=$(LC_ALL=C grep -aoE '"state/step":"[0-9]+"' run.safetensors | grep -oE '[0-9]+')
+step=$(step_of run.safetensors)
 "$program" "${run[@]}" --recipe unit-fp8 --steps $((step + 2)) --resume run.safetensors > out.txt 2>&1 ||
   fail "cut cable: the checkpoint of step $step cannot be continued: $(tail -n 1 out.txt)"
 printf 'cut cable: all ended after %s ms, checkpoint of step %s\n' "$took" "$step"

@@ -9,7 +9,7 @@ data=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../data/pretrained" && pwd)
 source "$(dirname -- "${BASH_SOURCE[0]}")/../support/program.sh" "$1"
 train=$(dirname -- "$program")/train_transformer
 
-for ((i = 0; i < 60; ++i)); do echo "the early bird catches the worm"; done > text.txt
+write_text
 "$train" --data text.txt --width 16 --depth 1 --heads 2 --seq 16 --batch 4 --steps 60 --quiet --sample 0 \
   --save model.safetensors > /dev/null
 

@@ -8,7 +8,7 @@ set -euo pipefail
 source "$(dirname -- "${BASH_SOURCE[0]}")/../support/program.sh" "$1"
 train=$(dirname -- "$program")/train_transformer
 
-for ((i = 0; i < 60; ++i)); do echo "the early bird catches the worm"; done > text.txt
+write_text
 shape=(--data text.txt --width 32 --depth 1 --heads 2 --seq 16 --batch 4 --steps 60 --quiet --sample 0 --threads 1)
 "$train" "${shape[@]}" --recipe fp32 --save model.safetensors > run.txt
 "$train" "${shape[@]}" --recipe fp8-amax --save fp8.safetensors > /dev/null

@@ -6,7 +6,7 @@ set -euo pipefail
 # shellcheck source=tests/support/program.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/../support/program.sh" "$1"
 
-for ((i = 0; i < 60; ++i)); do echo "the early bird catches the worm"; done > text.txt
+write_text
 small=(--data text.txt --width 16 --depth 1 --heads 2 --seq 16 --batch 4 --steps 6)
 
 given=("${small[@]}")

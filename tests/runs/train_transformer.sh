@@ -19,7 +19,7 @@ bad() {
   rm -f bad.jsonl
 }
 
-for ((i = 0; i < 60; ++i)); do echo "the early bird catches the worm"; done > text.txt
+write_text
 small=(--width 16 --depth 1 --heads 2 --seq 16 --batch 4 --steps 6 --sample 20)
 bad_run=(--data text.txt --log bad.jsonl)
 

@@ -13,6 +13,15 @@ slower=1
 [[ $(head -c 2 -- "$program" | tr -d '\0') != '#!' ]] || slower=20
 timeout() { command timeout "$(($1 * slower))" "${@:2}"; }
 
+# write_text: a text to train on, text.txt.
+write_text() {
+  local i
+  for ((i = 0; i < 60; ++i)); do echo "the early bird catches the worm"; done > text.txt
+}
+
+# step_of <checkpoint>: the step after which it was saved.
+step_of() { LC_ALL=C grep -aoE '"state/step":"[0-9]+"' "$1" | grep -oE '[0-9]+'; }
+
 fail() {
   printf 'FAILED: %s\n' "$1" >&2
   failures=$((failures + 1))

@@ -11,8 +11,8 @@
 #include <unitscale/train/tree_reducer.hpp>
 
 // Explicit instantiations of this layer's heavy templates, for each element type. unitscale/compiled.hpp has those of
-// the layers below. The CMake target `unitscale::compiled` holds both, if CMake has found nlohmann-json. The target then
-// defines UNITSCALE_COMPILED_TRAINING, and unitscale/train/trainer.hpp ends with this header.
+// the layers below. The CMake target `unitscale::compiled` holds both, if CMake has found nlohmann-json. The target
+// then defines UNITSCALE_COMPILED_TRAINING, and unitscale/train/trainer.hpp ends with this header.
 // A source compiles a trainer itself if its optimiser is not Adam, or its element type is double.
 // Without CMake, define UNITSCALE_COMPILED_TRAINING for all sources, and let one source for each type say:
 //   #define UNITSCALE_COMPILE float
@@ -20,12 +20,12 @@
 // Test: tests/train/compiled_test.cpp
 
 /// The classes as explicit instantiations: `prefix` is `template` or `extern template`.
-#define UNITSCALE_COMPILED_TRAIN(prefix, T)                   \
-    prefix class EarlyJoins<T>;                               \
-    prefix class ElementJoin<T>;                              \
-    prefix class JoinCodes<T>;                                \
-    prefix class StepGradients<T>;                            \
-    prefix class TreeReducer<T>;                              \
+#define UNITSCALE_COMPILED_TRAIN(prefix, T) \
+    prefix class EarlyJoins<T>;             \
+    prefix class ElementJoin<T>;            \
+    prefix class JoinCodes<T>;              \
+    prefix class StepGradients<T>;          \
+    prefix class TreeReducer<T>;            \
     prefix class Trainer<T, optim::Adam<T>>;
 
 // Each type: declared here, made elsewhere. A source of the compiled library has UNITSCALE_COMPILE, and makes one.
