@@ -101,8 +101,8 @@ template <RegisterQuantisation kind>
         const Words512 lowest = Words512{} + quantiser.lowest_field, field = exponents > lowest ? exponents : lowest;
         const auto magic = reinterpret_cast<__m512>(reinterpret_cast<Unsigned512>(field) + quantiser.to_magic);
         constexpr int nearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
-        return _mm512_maskz_sub_round_ps(0xFFFF, _mm512_maskz_add_round_ps(0xFFFF, bounded, magic, nearest), magic,
-                                         nearest);
+        const __mmask16 all = 0xFFFF;  // not an int constant: unoptimised, the calls are macros of a signed mask
+        return _mm512_maskz_sub_round_ps(all, _mm512_maskz_add_round_ps(all, bounded, magic, nearest), magic, nearest);
     } else if constexpr (kind == RegisterQuantisation::by_word) {
         const auto word = reinterpret_cast<Unsigned512>(x), magnitude = word & 0x7FFFFFFFu;
         const std::uint32_t step = 1u << quantiser.dropped_bits;
