@@ -27,7 +27,8 @@ using EigenProduct = void(const Problem&, const float* a, const float* b, float*
 EigenProduct eigen_product_baseline, eigen_product_avx2, eigen_product_avx512;
 
 /// OpenBLAS: sgemm. oneDNN: matmul of float, or of bf16 inputs (converted before, not timed) with a float result. Each
-/// is in product_<library>.cpp, and absent if the library is. oneDNN has no bf16 product for some processors: empty then.
+/// is in product_<library>.cpp, and absent if the library is. oneDNN has no bf16 product for some processors, and the
+/// result is empty then.
 [[nodiscard]] Product openblas_product(const Problem&, const float* a, const float* b, float* c, int threads);
 [[nodiscard]] Product onednn_product(const Problem&, const float* a, const float* b, float* c, int threads, bool bf16);
 /// The processor type that OpenBLAS detected.
