@@ -24,7 +24,7 @@
     prefix class EarlyJoins<T>;             \
     prefix class ElementJoin<T>;            \
     prefix class JoinCodes<T>;              \
-    prefix class StepGradients<T>;          \
+    prefix struct StepGradients<T>;         \
     prefix class TreeReducer<T>;            \
     prefix class Trainer<T, optim::Adam<T>>;
 
