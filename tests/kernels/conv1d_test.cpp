@@ -92,7 +92,7 @@ TEST_CASE("conv1d kernels agree with the definition", "[kernels]") {
         check_against_definition<Half>(shape, 6e-4);
         check_against_definition<BFloat16>(shape, 4e-3, false);
     }
-    // Unfolded items are 72 numbers for each output, a third of what level 2 holds, so that the batch is cut into parts.
+    // An unfolded item has 72 numbers for each output: a third of what level 2 holds, so that parts have three items.
     const std::ptrdiff_t length = products::block_sizes().right / (3 * 72);
     const Conv1dShape large{
         .batch = 7, .in_channels = 12, .length = length, .out_channels = 2, .out_length = length, .taps = 6, .left = 5};
