@@ -14,7 +14,7 @@ if(UNITSCALE_HAS_VECT_COST_MODEL)
 endif()
 
 # Code with little arithmetic: -O1 builds in half the time of -O2, and under sanitizers -O0 in half the time of -O1.
-# Plain: of tests whose loops are in unitscale_compiled. -O0 builds in two thirds of the time of -O1.
+# Plain is for tests whose loops are in unitscale_compiled: -O0 builds in two thirds of the time of -O1.
 set(UNITSCALE_LIGHT_BUILD $<$<CONFIG:Release>:-O1>)
 set(UNITSCALE_PLAIN_BUILD -O0)
 if(UNITSCALE_SANITIZE)
@@ -114,7 +114,8 @@ endfunction()
 
 # The precompiled header of programs that use ops: the library, most of the time in which a small program compiles.
 # No line of an example asks for it, so that the examples can be copied.
-file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/precompiled.cpp" CONTENT "// has a precompiled header, for other targets\n")
+file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/precompiled.cpp"
+     CONTENT "// has a precompiled header, for other targets\n")
 add_library(unitscale_precompiled OBJECT EXCLUDE_FROM_ALL "${PROJECT_BINARY_DIR}/precompiled.cpp")
 unitscale_program(unitscale_precompiled)
 target_link_libraries(unitscale_precompiled PRIVATE unitscale::compiled)
@@ -157,8 +158,7 @@ if(nlohmann_json_FOUND)
   file(GLOB experiments CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/examples/experiments/*.cpp")
   add_library(unitscale_experiments STATIC EXCLUDE_FROM_ALL ${experiments})
   unitscale_program(unitscale_experiments)
-  target_compile_options(unitscale_experiments PRIVATE ${UNITSCALE_LIGHT_BUILD})
-  target_precompile_headers(unitscale_experiments REUSE_FROM unitscale_precompiled)
+  unitscale_use_ops(unitscale_experiments)
   target_include_directories(unitscale_experiments PUBLIC "${PROJECT_SOURCE_DIR}/examples")
   target_link_libraries(unitscale_experiments PUBLIC unitscale::compiled nlohmann_json::nlohmann_json)
   # Tokenisers need more; without it `--tokens` knows characters and bytes alone.

@@ -234,9 +234,9 @@ struct Field {
         contenders.push_back({"OpenBLAS", bench::openblas_product(p, a, b, c, threads)});
 #endif
 #if UNITSCALE_BENCH_ONEDNN
-        contenders.push_back({"oneDNN f32", bench::onednn_product(p, a, b, c, threads, false)});
-        if (Product in_bf16 = bench::onednn_product(p, a, b, c, threads, true))
-            contenders.push_back({"oneDNN bf16", std::move(in_bf16)});
+        for (const bool bf16 : {false, true})
+            if (Product run = bench::onednn_product(p, a, b, c, threads, bf16))
+                contenders.push_back({bf16 ? "oneDNN bf16" : "oneDNN f32", std::move(run)});
 #endif
     }
     Field(const Field&) = delete;

@@ -10,9 +10,9 @@
 #include <unitscale/train/trainer.hpp>
 #include <unitscale/train/tree_reducer.hpp>
 
-// Explicit instantiations of this layer's heavy templates, for each element type. unitscale/compiled.hpp has those of
-// the layers below. The CMake target `unitscale::compiled` holds both, if CMake has found nlohmann-json. The target
-// then defines UNITSCALE_COMPILED_TRAINING, and unitscale/train/trainer.hpp ends with this header.
+// This header instantiates the heavy templates of the layer `train` for each element type. For the layers below it,
+// unitscale/compiled.hpp does. The CMake target `unitscale::compiled` holds both, if CMake has found nlohmann-json. The
+// target then defines UNITSCALE_COMPILED_TRAINING, and unitscale/train/trainer.hpp ends with this header.
 // A source compiles a trainer itself if its optimiser is not Adam, or its element type is double.
 // Without CMake, define UNITSCALE_COMPILED_TRAINING for all sources, and let one source for each type say:
 //   #define UNITSCALE_COMPILE float
