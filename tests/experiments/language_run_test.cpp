@@ -4,6 +4,9 @@
 #include "support/small_runs.hpp"
 #include "support/temporary_folder.hpp"
 
+#include <unitscale/train/evaluate.hpp>
+#include <unitscale/train/precision_table.hpp>
+
 #include <nlohmann/json.hpp>
 
 #include <cmath>

@@ -121,6 +121,11 @@ template <class T>
           " has none; run backward(), with begin_step({.retain = true}) for the gradients of ops");
     return slot.gradient;
 }
+/// Whether `gradient_of` has something to return.
+template <class T>
+[[nodiscard]] bool holds_gradient(const Slot<T>& slot) {
+    return slot.parameter != nullptr ? slot.parameter->has_gradient() : slot.has_gradient;
+}
 
 /// The value of a slot as plain numbers (see Variable::value): the value itself if its scale is 1, else a copy.
 template <class T>

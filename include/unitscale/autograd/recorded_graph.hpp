@@ -157,14 +157,23 @@ public:
         count_readers(node);
     }
 
-    /// Called when the backward function has run, or will not run. Frees the values for which it was the last reader.
-    void drop_backward(Node<T>& node, bool free_values) {
-        if (node.closure == nullptr) return;
-        node.drop_closure();
-        for_each_read(node, [&](Slot<T>& root, std::uint32_t& readers) {
-            --readers;
-            if (free_values && !root.leaf && root.readers + root.rounded_readers == 0) free_value(root);
-        });
+    /// Called when the backward function has run, or will not run. Frees it. Unless the step retains values, frees the
+    /// values for which it was the last reader, and the node's own outputs with their gradients.
+    void end_backward(Node<T>& node, bool retain) {
+        if (node.closure != nullptr) {
+            node.drop_closure();
+            for_each_read(node, [&](Slot<T>& root, std::uint32_t& readers) {
+                --readers;
+                if (!retain && !root.leaf && root.readers + root.rounded_readers == 0) free_value(root);
+            });
+        }
+        if (retain) return;
+        for (const std::uint32_t output : node.outputs) {
+            Slot<T>& slot = slots_[output];
+            if (slot.leaf) continue;
+            free_gradient(slot);
+            if (slot.root == output) free_value(slot);
+        }
     }
 
     /// Called when the last handle of a root's tensors is destroyed. Frees the value unless a backward function reads

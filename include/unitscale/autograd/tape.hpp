@@ -43,14 +43,7 @@ class Tape {
 public:
     /// Errors: fewer than one thread; a recipe with inconsistent rules (`check_recipe`); a recipe of another element
     /// type (`check_element`).
-    Tape(const Recipe& recipe, ScalingState& state, int threads = 1)
-        : recipe_(checked_recipe(recipe, threads)),
-          state_(&state),
-          threads_(threads),
-          pool_(std::make_shared<MemoryPool>()),
-          handles_(new HandleTable<T>(this)),
-          sites_(state),
-          scales_(recipe.propagate, state) {}
+    Tape(const Recipe& recipe, ScalingState& state, int threads = 1);
     Tape(const Tape&) = delete;
     Tape& operator=(const Tape&) = delete;
     ~Tape();
@@ -143,14 +136,7 @@ public:
     }
 
     /// Finds the cut-edges of the graph recorded so far, with the losses joined.
-    void find_cut_edges(std::span<const Variable<T>> losses) {
-        loss_slots_.clear();
-        for (const Variable<T>& loss : losses) {
-            static_cast<void>(checked("backward", loss));
-            loss_slots_.push_back(slot_of(loss));
-        }
-        planner_.find_cut_edges(graph_, loss_slots_);
-    }
+    void find_cut_edges(std::span<const Variable<T>> losses);
 
     /// Finds the cut-edges, then sets the betas that must equal alpha (`JoinedBy`). `backward` calls this function.
     void join_factors(std::span<const Variable<T>> losses) {
@@ -160,18 +146,7 @@ public:
     [[nodiscard]] const Planner& planner() const noexcept { return planner_; }
 
     /// Puts a tensor on the tape. Under `propagate` the tensor keeps its scale, and `split_constant` treats constants.
-    [[nodiscard]] Variable<T> input(Tensor<T> tensor, bool requires_gradient = false) {
-        check_begun("input");
-        if (propagates() && !requires_gradient) {
-            tensor = split_constant(std::move(tensor));
-        } else if (!propagates() && tensor.scale() != 1.0) {
-            multiply_out(tensor, tensor);
-            tensor.set_scale(1.0);
-        }
-        if (replay_.active()) return handle(replay_.input(graph_, std::move(tensor)));
-        graph_.add_input(std::move(tensor), requires_gradient && options_.gradients);
-        return add_handle();
-    }
+    [[nodiscard]] Variable<T> input(Tensor<T> tensor, bool requires_gradient = false);
 
     /// Puts a parameter on the tape: its current value, by reference. A parameter is one vertex, however often it is
     /// used. A const parameter is a vertex of its own, without gradient.
@@ -304,43 +279,7 @@ public:
         backward(std::span(losses.begin(), losses.size()), std::span(seeds.begin(), seeds.size()));
     }
     void backward(std::span<const Variable<T>> losses, std::span<const Accum<T>> seeds,
-                  const GradientSink<T>& complete = {}) {
-        check(losses.size() == seeds.size(), "backward: ", losses.size(), " losses but ", seeds.size(), " seeds");
-        check(options_.gradients, "backward: this step was begun with gradients = false");
-        check(!backward_done_, "backward: called twice in one step; join the losses in one call");
-        bool reaches = false;
-        for (const Variable<T>& loss : losses) {
-            const Slot<T>& slot = checked("backward", loss);
-            check(slot.value->size() == 1, "backward: loss of shape ", shape_text(slot.value->shape()),
-                  "; expected one element");
-            reaches = reaches || slot.requires_gradient;
-        }
-        check(reaches, "backward: no loss depends on a parameter or input that requires a gradient");
-        if (!std::exchange(patterns_checked_, true)) state_->check_patterns(*recipe_);
-        graph_.check_versions();
-        backward_done_ = true;
-        release_unnamed();
-        if (unit_scaled()) join_factors(losses);
-        if (propagates()) scales_.set_seed(static_cast<double>(seeds[0]));
-        for (std::size_t i = 0; i < losses.size(); ++i) {
-            Slot<T>& slot = graph_.slots()[slot_of(losses[i])];
-            seed_loss(execution(), slot, make(slot.value->shape()), seeds[i], propagates());
-        }
-        for (std::size_t i = graph_.nodes().size(); i-- > 0;) {
-            if (segments_.ends_at(i + 1)) {
-                replay_.run(graph_, segments_.back());
-                segments_.pop();
-            }
-            Node<T>& node = graph_.nodes()[i];
-            run_backward(node);
-            for (const std::uint32_t input : node.inputs)
-                if (Slot<T>& slot = graph_.slots()[input]; ++slot.passed == slot.uses)
-                    end_gradient(slot, recipe_, observer_, complete);
-        }
-        for (const std::uint32_t index : graph_.parameter_slots())  // that no op reads: losses themselves
-            if (const Slot<T>& slot = graph_.slots()[index]; slot.uses == 0)
-                end_gradient(slot, recipe_, observer_, complete);
-    }
+                  const GradientSink<T>& complete = {});
 
     /// Whether this step's backward pass has begun.
     [[nodiscard]] bool backward_done() const noexcept { return backward_done_; }
@@ -363,10 +302,7 @@ public:
     /// The only element as a plain number; for a loss, its value before rounding to T. Error: several elements.
     [[nodiscard]] double item(const Variable<T>& x) const { return only_element(checked("value", x)); }
     [[nodiscard]] const Tensor<T>& gradient(const Variable<T>& x) const { return gradient_of(checked("gradient", x)); }
-    [[nodiscard]] bool has_gradient(const Variable<T>& x) const {
-        const Slot<T>& slot = checked("has_gradient", x);
-        return slot.parameter != nullptr ? slot.parameter->has_gradient() : slot.has_gradient;
-    }
+    [[nodiscard]] bool has_gradient(const Variable<T>& x) const { return holds_gradient(checked("has_gradient", x)); }
     [[nodiscard]] bool requires_gradient(const Variable<T>& x) const {
         return live("requires_gradient", x).requires_gradient;
     }
@@ -485,14 +421,7 @@ private:
             if (propagates()) context.set_propagate(scales_, random_key(node.site, scale_part + 1));
             node.run(node.closure, context);
         }
-        graph_.drop_backward(node, !options_.retain);
-        if (options_.retain) return;
-        for (const std::uint32_t output : node.outputs) {
-            Slot<T>& slot = slots[output];
-            if (slot.leaf) continue;
-            RecordedGraph<T>::free_gradient(slot);
-            if (slot.root == output) graph_.free_value(slot);
-        }
+        graph_.end_backward(node, options_.retain);
     }
 
     /// Gives back all memory of the step. Its handles become handles of an earlier step.
@@ -526,11 +455,86 @@ private:
     bool patterns_checked_ = false;
 };
 
-template <class T>  // out of the class, so that users of unitscale::compiled do not compile it
+// Out of the class, so that users of unitscale::compiled do not compile them.
+template <class T>
+Tape<T>::Tape(const Recipe& recipe, ScalingState& state, int threads)
+    : recipe_(checked_recipe(recipe, threads)),
+      state_(&state),
+      threads_(threads),
+      pool_(std::make_shared<MemoryPool>()),
+      handles_(new HandleTable<T>(this)),
+      sites_(state),
+      scales_(recipe.propagate, state) {}
+
+template <class T>
 Tape<T>::~Tape() {
     segments_.clear();
     graph_.clear();
     handles_->remove_tape();
+}
+
+template <class T>
+void Tape<T>::find_cut_edges(std::span<const Variable<T>> losses) {
+    loss_slots_.clear();
+    for (const Variable<T>& loss : losses) {
+        static_cast<void>(checked("backward", loss));
+        loss_slots_.push_back(slot_of(loss));
+    }
+    planner_.find_cut_edges(graph_, loss_slots_);
+}
+
+template <class T>
+Variable<T> Tape<T>::input(Tensor<T> tensor, bool requires_gradient) {
+    check_begun("input");
+    if (propagates() && !requires_gradient) {
+        tensor = split_constant(std::move(tensor));
+    } else if (!propagates() && tensor.scale() != 1.0) {
+        multiply_out(tensor, tensor);
+        tensor.set_scale(1.0);
+    }
+    if (replay_.active()) return handle(replay_.input(graph_, std::move(tensor)));
+    graph_.add_input(std::move(tensor), requires_gradient && options_.gradients);
+    return add_handle();
+}
+
+template <class T>
+void Tape<T>::backward(std::span<const Variable<T>> losses, std::span<const Accum<T>> seeds,
+                       const GradientSink<T>& complete) {
+    check(losses.size() == seeds.size(), "backward: ", losses.size(), " losses but ", seeds.size(), " seeds");
+    check(options_.gradients, "backward: this step was begun with gradients = false");
+    check(!backward_done_, "backward: called twice in one step; join the losses in one call");
+    bool reaches = false;
+    for (const Variable<T>& loss : losses) {
+        const Slot<T>& slot = checked("backward", loss);
+        check(slot.value->size() == 1, "backward: loss of shape ", shape_text(slot.value->shape()),
+              "; expected one element");
+        reaches = reaches || slot.requires_gradient;
+    }
+    check(reaches, "backward: no loss depends on a parameter or input that requires a gradient");
+    if (!std::exchange(patterns_checked_, true)) state_->check_patterns(*recipe_);
+    graph_.check_versions();
+    backward_done_ = true;
+    release_unnamed();
+    if (unit_scaled()) join_factors(losses);
+    if (propagates()) scales_.set_seed(static_cast<double>(seeds[0]));
+    for (std::size_t i = 0; i < losses.size(); ++i) {
+        Slot<T>& slot = graph_.slots()[slot_of(losses[i])];
+        seed_loss(execution(), slot, make(slot.value->shape()), seeds[i], propagates());
+    }
+    for (std::size_t i = graph_.nodes().size(); i-- > 0;) {
+        if (segments_.ends_at(i + 1)) {
+            replay_.run(graph_, segments_.back());
+            segments_.pop();
+        }
+        Node<T>& node = graph_.nodes()[i];
+        run_backward(node);
+        for (const std::uint32_t input : node.inputs)
+            if (Slot<T>& slot = graph_.slots()[input]; ++slot.passed == slot.uses)
+                end_gradient(slot, recipe_, observer_, complete);
+    }
+    for (const std::uint32_t index : graph_.parameter_slots())  // that no op reads: losses themselves
+        if (const Slot<T>& slot = graph_.slots()[index]; slot.uses == 0)
+            end_gradient(slot, recipe_, observer_, complete);
 }
 
 }  // namespace unitscale

@@ -91,132 +91,30 @@ struct SpanLogits {
 template <class T>
 class Bert {
 public:
-    explicit Bert(const BertConfig& config)
-        : config_(checked(config)),
-          tokens_("bert/tokens", config.vocabulary, config.width),
-          segments_("bert/segments", config.segments, config.width),
-          positions_("bert/positions", config.length, config.width),
-          embedding_norm_("bert/embedding_norm", norm(config)) {
-        for (std::size_t i = 0; i < config.depth; ++i) {
-            blocks_.push_back(std::make_unique<TransformerBlock<T>>(concatenate("bert/block", i), block(config, i)));
-            if (i == 0) check_depth();
-        }
-        const auto head = [&](const char* path, std::size_t out) {
-            return std::make_unique<Linear<T>>(path, LinearConfig{.in = config.width, .out = out, .bias = true});
-        };
-        if (config.pooler || config.pretraining) pooler_ = head("bert/pooler", config.width);
-        if (config.pretraining) {
-            transform_ = head("bert/transform", config.width);
-            transform_norm_ = std::make_unique<Norm<T>>("bert/transform_norm", norm(config));
-            readout_bias_ = std::make_unique<Parameter<T>>(
-                "bert/readout/bias", Shape{config.vocabulary},
-                ParameterFacts{
-                    .role = ParameterRole::bias, .fan_in = 1, .fan_out = config.vocabulary, .width = config.width});
-            next_sentence_ = head("bert/next_sentence", 2);
-        }
-        if (config.spans) spans_ = head("bert/spans", 2);
-    }
+    explicit Bert(const BertConfig& config);
 
     [[nodiscard]] const BertConfig& config() const noexcept { return config_; }
 
     /// The last block's output [B,T,width].
-    [[nodiscard]] Variable<T> operator()(Tape<T>& tape, const BertInput& input) {
-        const Shape& shape = input.ids.shape();
-        check(shape.size() == 2, "Bert: ids ", shape_text(shape), "; expected [B,T]");
-        check(shape[1] <= config_.length, "Bert: sequences of ", shape[1], " tokens; positions end at ",
-              config_.length);
-        check(input.segments.empty() || input.segments.shape() == shape, "Bert: segments ",
-              shape_text(input.segments.shape()), " do not fit ids ", shape_text(shape));
-        const auto scope = tape.scope("bert");
-        Tensor<std::int32_t> places(shape, tape.pool()), zeros;
-        for (std::size_t i = 0; i < places.size(); ++i) places.data()[i] = static_cast<std::int32_t>(i % shape[1]);
-        if (input.segments.empty()) {
-            zeros = Tensor<std::int32_t>(shape, tape.pool());
-            std::fill_n(zeros.data(), zeros.size(), 0);
-        }
-        const Variable<T> words = tokens_(tape, input.ids),
-                          kinds = segments_(tape, input.segments.empty() ? zeros : input.segments),
-                          order = positions_(tape, places);
-        Variable<T> x = embedding_norm_(ops::weighted_add({words, kinds, order}, {1.0, 1.0, 1.0}));
-        if (config_.dropout > 0.0) x = ops::dropout(x, {.p = config_.dropout});
-        const ops::AttentionMask mask{.lengths = input.lengths};
-        for (const auto& block : blocks_) x = (*block)(std::move(x), mask);
-        return x;
-    }
+    [[nodiscard]] Variable<T> operator()(Tape<T>& tape, const BertInput& input);
 
     /// The logits of the tokens at `rows` [N], which are numbers b T + t of positions.
     /// `step_rows`: rows of the whole step, for micro-batches with different N; empty: micro-batches are alike.
     [[nodiscard]] Variable<T> masked_logits(Variable<T> hidden, const Tensor<std::int32_t>& rows,
-                                            std::optional<std::size_t> step_rows = {}) {
-        check(transform_ != nullptr, "Bert: masked_logits without its head; expected BertConfig::pretraining");
-        const Shape& shape = checked_shape(hidden);
-        Tape<T>& tape = hidden.tape("Bert");
-        const auto scope = tape.scope("bert");
-        Variable<T> x = ops::gather(ops::reshape(hidden, {shape[0] * shape[1], shape[2]}), rows);
-        x = (*transform_norm_)(ops::gelu((*transform_)(x, {.step_rows = step_rows})), step_rows);
-        const auto readout_scope = tape.scope("readout");
-        const ParameterFacts facts{
-            .role = ParameterRole::readout, .fan_in = config_.width, .fan_out = config_.vocabulary};
-        const std::optional<Variable<T>> bias = tape.parameter(*readout_bias_);
-        return ops::multiplier(ops::readout(x, tape.parameter(tokens_.weight()), bias, {.step_rows = step_rows}),
-                               model_multiplier(tape.recipe().parametrisation_rule(), facts));
-    }
+                                            std::optional<std::size_t> step_rows = {});
 
     /// A summary of each sequence.
-    [[nodiscard]] Variable<T> pooled(Variable<T> hidden) {
-        check(pooler_ != nullptr, "Bert: pooled without its layer; expected BertConfig::pooler");
-        const Shape& shape = checked_shape(hidden);
-        const auto scope = hidden.tape("Bert").scope("bert");
-        const Variable<T> first = ops::slice(hidden, {0, 0, 0}, {shape[0], 1, shape[2]});
-        return ops::tanh((*pooler_)(ops::reshape(first, {shape[0], shape[2]})));
-    }
+    [[nodiscard]] Variable<T> pooled(Variable<T> hidden);
 
     /// Whether the second segment follows the first in the text: logits of two classes.
-    [[nodiscard]] Variable<T> next_sentence(Variable<T> pooled) {
-        check(next_sentence_ != nullptr, "Bert: next_sentence without its head; expected BertConfig::pretraining");
-        const auto scope = pooled.tape("Bert").scope("bert");
-        return (*next_sentence_)(std::move(pooled));
-    }
+    [[nodiscard]] Variable<T> next_sentence(Variable<T> pooled);
 
     /// The logits of spans. Those beyond a sequence's length are -infinity: softmax_cross_entropy gives them
     /// probability 0 and gradient 0.
-    [[nodiscard]] SpanLogits<T> span_logits(Variable<T> hidden, const std::vector<std::size_t>& lengths = {}) {
-        check(spans_ != nullptr, "Bert: span_logits without its head; expected BertConfig::spans");
-        const Shape& shape = checked_shape(hidden);
-        const std::size_t batch = shape[0], length = shape[1];
-        check(lengths.empty() || lengths.size() == batch, "Bert: ", lengths.size(), " lengths for hidden ",
-              shape_text(shape), "; expected ", batch);
-        const auto scope = hidden.tape("Bert").scope("bert");
-        const std::vector<Variable<T>> columns = ops::split((*spans_)(hidden), 2, -1);
-        Tensor<std::int32_t> seen;
-        if (!lengths.empty()) {
-            seen = Tensor<std::int32_t>({batch, length});
-            for (std::size_t i = 0; i < seen.size(); ++i) seen.data()[i] = i % length < lengths[i / length];
-        }
-        const auto logits = [&](const Variable<T>& column) {
-            const Variable<T> flat = ops::reshape(column, {batch, length});
-            return lengths.empty() ? flat : ops::select(seen, flat, -std::numeric_limits<double>::infinity());
-        };
-        Variable<T> start = logits(columns[0]);
-        return {std::move(start), logits(columns[1])};
-    }
+    [[nodiscard]] SpanLogits<T> span_logits(Variable<T> hidden, const std::vector<std::size_t>& lengths = {});
 
     /// Every parameter, in model order.
-    [[nodiscard]] std::vector<Parameter<T>*> parameters() {
-        std::vector<Parameter<T>*> result;
-        tokens_.collect(result);
-        segments_.collect(result);
-        positions_.collect(result);
-        embedding_norm_.collect(result);
-        for (const auto& block : blocks_) block->collect(result);
-        if (pooler_) pooler_->collect(result);
-        if (transform_) transform_->collect(result);
-        if (transform_norm_) transform_norm_->collect(result);
-        if (readout_bias_) result.push_back(readout_bias_.get());
-        if (next_sentence_) next_sentence_->collect(result);
-        if (spans_) spans_->collect(result);
-        return result;
-    }
+    [[nodiscard]] std::vector<Parameter<T>*> parameters();
 
 private:
     /// The shape of hidden states. Error: another shape.
@@ -292,6 +190,129 @@ private:
     std::unique_ptr<Parameter<T>> readout_bias_{};
 };
 
+// Out of the class, so that users of unitscale::compiled do not compile them.
+template <class T>
+Bert<T>::Bert(const BertConfig& config)
+    : config_(checked(config)),
+      tokens_("bert/tokens", config.vocabulary, config.width),
+      segments_("bert/segments", config.segments, config.width),
+      positions_("bert/positions", config.length, config.width),
+      embedding_norm_("bert/embedding_norm", norm(config)) {
+    for (std::size_t i = 0; i < config.depth; ++i) {
+        blocks_.push_back(std::make_unique<TransformerBlock<T>>(concatenate("bert/block", i), block(config, i)));
+        if (i == 0) check_depth();
+    }
+    const auto head = [&](const char* path, std::size_t out) {
+        return std::make_unique<Linear<T>>(path, LinearConfig{.in = config.width, .out = out, .bias = true});
+    };
+    if (config.pooler || config.pretraining) pooler_ = head("bert/pooler", config.width);
+    if (config.pretraining) {
+        transform_ = head("bert/transform", config.width);
+        transform_norm_ = std::make_unique<Norm<T>>("bert/transform_norm", norm(config));
+        readout_bias_ = std::make_unique<Parameter<T>>(
+            "bert/readout/bias", Shape{config.vocabulary},
+            ParameterFacts{
+                .role = ParameterRole::bias, .fan_in = 1, .fan_out = config.vocabulary, .width = config.width});
+        next_sentence_ = head("bert/next_sentence", 2);
+    }
+    if (config.spans) spans_ = head("bert/spans", 2);
+}
+
+template <class T>
+Variable<T> Bert<T>::operator()(Tape<T>& tape, const BertInput& input) {
+    const Shape& shape = input.ids.shape();
+    check(shape.size() == 2, "Bert: ids ", shape_text(shape), "; expected [B,T]");
+    check(shape[1] <= config_.length, "Bert: sequences of ", shape[1], " tokens; positions end at ", config_.length);
+    check(input.segments.empty() || input.segments.shape() == shape, "Bert: segments ",
+          shape_text(input.segments.shape()), " do not fit ids ", shape_text(shape));
+    const auto scope = tape.scope("bert");
+    Tensor<std::int32_t> places(shape, tape.pool()), zeros;
+    for (std::size_t i = 0; i < places.size(); ++i) places.data()[i] = static_cast<std::int32_t>(i % shape[1]);
+    if (input.segments.empty()) {
+        zeros = Tensor<std::int32_t>(shape, tape.pool());
+        std::fill_n(zeros.data(), zeros.size(), 0);
+    }
+    const Variable<T> words = tokens_(tape, input.ids),
+                      kinds = segments_(tape, input.segments.empty() ? zeros : input.segments),
+                      order = positions_(tape, places);
+    Variable<T> x = embedding_norm_(ops::weighted_add({words, kinds, order}, {1.0, 1.0, 1.0}));
+    if (config_.dropout > 0.0) x = ops::dropout(x, {.p = config_.dropout});
+    const ops::AttentionMask mask{.lengths = input.lengths};
+    for (const auto& block : blocks_) x = (*block)(std::move(x), mask);
+    return x;
+}
+
+template <class T>
+Variable<T> Bert<T>::masked_logits(Variable<T> hidden, const Tensor<std::int32_t>& rows,
+                                   std::optional<std::size_t> step_rows) {
+    check(transform_ != nullptr, "Bert: masked_logits without its head; expected BertConfig::pretraining");
+    const Shape& shape = checked_shape(hidden);
+    Tape<T>& tape = hidden.tape("Bert");
+    const auto scope = tape.scope("bert");
+    Variable<T> x = ops::gather(ops::reshape(hidden, {shape[0] * shape[1], shape[2]}), rows);
+    x = (*transform_norm_)(ops::gelu((*transform_)(x, {.step_rows = step_rows})), step_rows);
+    const auto readout_scope = tape.scope("readout");
+    const ParameterFacts facts{.role = ParameterRole::readout, .fan_in = config_.width, .fan_out = config_.vocabulary};
+    const std::optional<Variable<T>> bias = tape.parameter(*readout_bias_);
+    return ops::multiplier(ops::readout(x, tape.parameter(tokens_.weight()), bias, {.step_rows = step_rows}),
+                           model_multiplier(tape.recipe().parametrisation_rule(), facts));
+}
+
+template <class T>
+Variable<T> Bert<T>::pooled(Variable<T> hidden) {
+    check(pooler_ != nullptr, "Bert: pooled without its layer; expected BertConfig::pooler");
+    const Shape& shape = checked_shape(hidden);
+    const auto scope = hidden.tape("Bert").scope("bert");
+    const Variable<T> first = ops::slice(hidden, {0, 0, 0}, {shape[0], 1, shape[2]});
+    return ops::tanh((*pooler_)(ops::reshape(first, {shape[0], shape[2]})));
+}
+
+template <class T>
+Variable<T> Bert<T>::next_sentence(Variable<T> pooled) {
+    check(next_sentence_ != nullptr, "Bert: next_sentence without its head; expected BertConfig::pretraining");
+    const auto scope = pooled.tape("Bert").scope("bert");
+    return (*next_sentence_)(std::move(pooled));
+}
+
+template <class T>
+SpanLogits<T> Bert<T>::span_logits(Variable<T> hidden, const std::vector<std::size_t>& lengths) {
+    check(spans_ != nullptr, "Bert: span_logits without its head; expected BertConfig::spans");
+    const Shape& shape = checked_shape(hidden);
+    const std::size_t batch = shape[0], length = shape[1];
+    check(lengths.empty() || lengths.size() == batch, "Bert: ", lengths.size(), " lengths for hidden ",
+          shape_text(shape), "; expected ", batch);
+    const auto scope = hidden.tape("Bert").scope("bert");
+    const std::vector<Variable<T>> columns = ops::split((*spans_)(hidden), 2, -1);
+    Tensor<std::int32_t> seen;
+    if (!lengths.empty()) {
+        seen = Tensor<std::int32_t>({batch, length});
+        for (std::size_t i = 0; i < seen.size(); ++i) seen.data()[i] = i % length < lengths[i / length];
+    }
+    const auto logits = [&](const Variable<T>& column) {
+        const Variable<T> flat = ops::reshape(column, {batch, length});
+        return lengths.empty() ? flat : ops::select(seen, flat, -std::numeric_limits<double>::infinity());
+    };
+    Variable<T> start = logits(columns[0]);
+    return {std::move(start), logits(columns[1])};
+}
+
+template <class T>
+std::vector<Parameter<T>*> Bert<T>::parameters() {
+    std::vector<Parameter<T>*> result;
+    tokens_.collect(result);
+    segments_.collect(result);
+    positions_.collect(result);
+    embedding_norm_.collect(result);
+    for (const auto& block : blocks_) block->collect(result);
+    if (pooler_) pooler_->collect(result);
+    if (transform_) transform_->collect(result);
+    if (transform_norm_) transform_norm_->collect(result);
+    if (readout_bias_) result.push_back(readout_bias_.get());
+    if (next_sentence_) next_sentence_->collect(result);
+    if (spans_) spans_->collect(result);
+    return result;
+}
+
 /// BERT's loss in pre-training: the mean cross-entropy of the masked tokens, plus `next_weight` times the mean
 /// cross-entropy of the next sentences. The published weight is 1.
 ///   masked [N,vocabulary]   labels [N]   next [B,2]   next_labels [B]
@@ -307,8 +328,8 @@ private:
 /// Errors: the errors of softmax_cross_entropy, add and multiplier. Test: tests/nn/bert_test.cpp
 template <class T>
 [[nodiscard]] Variable<T> bert_loss(Variable<T> masked, const Tensor<std::int32_t>& labels, Variable<T> next,
-                                    const Tensor<std::int32_t>& next_labels,
-                                    std::optional<std::size_t> step_rows = {}, double next_weight = 1.0) {
+                                    const Tensor<std::int32_t>& next_labels, std::optional<std::size_t> step_rows = {},
+                                    double next_weight = 1.0) {
     const Tape<T>& tape = masked.tape("bert_loss");
     const std::size_t rows = step_rows.value_or(tape.step_rows(labels.size()));
     const double mult = tape.recipe().hyperparameters.alpha_loss_softmax;

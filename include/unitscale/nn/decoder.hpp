@@ -83,36 +83,12 @@ struct CacheRow {
 template <class T>
 class Decoder {
 public:
-    explicit Decoder(const DecoderConfig& config)
-        : config_(checked(config)), tokens_("decoder/tokens", config.vocabulary, config.width) {
-        if (config.positions == Positions::learned)
-            positions_ = std::make_unique<Embedding<T>>("decoder/positions", config.length, config.width);
-        for (std::size_t i = 0; i < config.depth; ++i) {
-            blocks_.push_back(std::make_unique<TransformerBlock<T>>(concatenate("decoder/block", i), block(config, i)));
-            if (i == 0) check_depth();
-        }
-        NormConfig norm = config.norm;
-        norm.width = config.width;
-        if (config.embedding_norm) embedding_norm_ = std::make_unique<Norm<T>>("decoder/embedding_norm", norm);
-        if (config.placement == NormPlacement::pre || config.final_norm)
-            norm_ = std::make_unique<Norm<T>>("decoder/norm", norm);
-        if (!config.tied)
-            readout_ = std::make_unique<Parameter<T>>(
-                "decoder/readout/weight", Shape{config.vocabulary, config.width},
-                ParameterFacts{.role = ParameterRole::readout, .fan_in = config.width, .fan_out = config.vocabulary});
-        if (config.readout_bias)
-            readout_bias_ = std::make_unique<Parameter<T>>(
-                "decoder/readout/bias", Shape{config.vocabulary},
-                ParameterFacts{
-                    .role = ParameterRole::bias, .fan_in = 1, .fan_out = config.vocabulary, .width = config.width});
-    }
+    explicit Decoder(const DecoderConfig& config);
 
     [[nodiscard]] const DecoderConfig& config() const noexcept { return config_; }
 
     /// ids [B,T], each in [0, vocabulary).
-    [[nodiscard]] Variable<T> operator()(Tape<T>& tape, const Tensor<std::int32_t>& ids) {
-        return run(tape, ids, nullptr);
-    }
+    [[nodiscard]] Variable<T> operator()(Tape<T>& tape, const Tensor<std::int32_t>& ids);
 
     /// The logits of tokens that follow the cache's positions. The call adds T positions to each item of the cache. A
     /// prompt takes one call.
@@ -126,47 +102,14 @@ public:
     /// A throw leaves the cache unchanged.
     /// Errors: a model without `has_cache`; a step that records gradients; a cache of another model's sizes, of
     /// another batch, or too short.
-    [[nodiscard]] Variable<T> operator()(Tape<T>& tape, const Tensor<std::int32_t>& ids, KeyValueCache<T>& cache) {
-        check(ids.rank() == 2, "Decoder: ids ", shape_text(ids.shape()), "; expected [B,T]");
-        check(cache.config().batch == ids.dim(0), "Decoder: ids ", shape_text(ids.shape()),
-              " and a cache for a batch of ", cache.config().batch);
-        std::vector<CacheRow> rows(ids.dim(0));
-        for (std::size_t b = 0; b < rows.size(); ++b) rows[b] = {b, ids.dim(1)};
-        return (*this)(tape, ids, cache, rows);
-    }
+    [[nodiscard]] Variable<T> operator()(Tape<T>& tape, const Tensor<std::int32_t>& ids, KeyValueCache<T>& cache);
 
     /// The logits of tokens that follow those of some items of the cache, each by its own length. rows [B]: the item
     /// that a row of ids continues, and how many of its tokens count. Their logits equal, to the bit, those of a call
     /// with the row alone. The logits of padding mean nothing.
     /// Errors: as above; rows that are not one for each row of ids, or name an item twice.
     [[nodiscard]] Variable<T> operator()(Tape<T>& tape, const Tensor<std::int32_t>& ids, KeyValueCache<T>& cache,
-                                         std::span<const CacheRow> rows) {
-        check_has_cache();
-        check(!tape.step_options().gradients,
-              "Decoder: a cache in a step that records gradients; begin it with gradients = false");
-        check(ids.rank() == 2, "Decoder: ids ", shape_text(ids.shape()), "; expected [B,T]");
-        const KeyValueCacheConfig& sizes = cache.config();
-        check(sizes.layers == config_.depth && sizes.columns == config_.key_columns(), "Decoder: a cache of ",
-              sizes.layers, " layers of ", sizes.columns, " columns; expected ", config_.depth, " of ",
-              config_.key_columns());
-        check(sizes.window == config_.window && sizes.groups == key_groups(), "Decoder: a cache of ", sizes.groups,
-              " groups with a window of ", sizes.window, "; expected ", key_groups(), " with ", config_.window);
-        check(rows.size() == ids.dim(0), "Decoder: ids ", shape_text(ids.shape()), " and ", rows.size(),
-              " rows of a cache; expected one for each row of ids");
-        std::vector<bool> used(sizes.batch, false);
-        for (const CacheRow& row : rows) {
-            check(row.item < sizes.batch && !used[row.item], "Decoder: item ", row.item, " of a cache for a batch of ",
-                  sizes.batch, "; expected each item at most once");
-            used[row.item] = true;
-            check(row.count <= ids.dim(1), "Decoder: ", row.count, " tokens of a row; ids ", shape_text(ids.shape()),
-                  " have ", ids.dim(1));
-            check(row.count <= cache.capacity() - cache.length(row.item), "Decoder: ", cache.length(row.item),
-                  " positions and ", row.count, " more; the cache ends at ", cache.capacity());
-        }
-        const Variable<T> logits = run(tape, ids, &cache, rows);
-        for (const CacheRow& row : rows) cache.advance(row.item, row.count);
-        return logits;
-    }
+                                         std::span<const CacheRow> rows);
 
     /// Whether the model runs with a cache: its context layers are attention.
     [[nodiscard]] bool has_cache() const noexcept { return config_.context.kind == ContextKind::attention; }
@@ -174,29 +117,10 @@ public:
     /// A cache for this model. capacity 0: config().length positions. `format`: as in KeyValueCacheConfig. Error: a
     /// model without `has_cache`.
     [[nodiscard]] KeyValueCache<T> make_cache(std::size_t batch = 1, std::size_t capacity = 0,
-                                              const std::optional<FloatFormat>& format = {}) const {
-        check_has_cache();
-        return KeyValueCache<T>({.layers = config_.depth,
-                                 .batch = batch,
-                                 .capacity = capacity == 0 ? config_.length : capacity,
-                                 .columns = config_.key_columns(),
-                                 .groups = key_groups(),
-                                 .format = format,
-                                 .window = config_.window});
-    }
+                                              const std::optional<FloatFormat>& format = {}) const;
 
     /// Every parameter, in model order.
-    [[nodiscard]] std::vector<Parameter<T>*> parameters() {
-        std::vector<Parameter<T>*> result;
-        tokens_.collect(result);
-        if (positions_) positions_->collect(result);
-        if (embedding_norm_) embedding_norm_->collect(result);
-        for (const auto& block : blocks_) block->collect(result);
-        if (norm_) norm_->collect(result);
-        if (readout_) result.push_back(readout_.get());
-        if (readout_bias_) result.push_back(readout_bias_.get());
-        return result;
-    }
+    [[nodiscard]] std::vector<Parameter<T>*> parameters();
 
     /// Number of trained values.
     [[nodiscard]] std::size_t parameter_count() {
@@ -342,5 +266,101 @@ private:
     std::unique_ptr<Parameter<T>> readout_{};
     std::unique_ptr<Parameter<T>> readout_bias_{};
 };
+
+// Out of the class, so that users of unitscale::compiled do not compile them.
+template <class T>
+Decoder<T>::Decoder(const DecoderConfig& config)
+    : config_(checked(config)), tokens_("decoder/tokens", config.vocabulary, config.width) {
+    if (config.positions == Positions::learned)
+        positions_ = std::make_unique<Embedding<T>>("decoder/positions", config.length, config.width);
+    for (std::size_t i = 0; i < config.depth; ++i) {
+        blocks_.push_back(std::make_unique<TransformerBlock<T>>(concatenate("decoder/block", i), block(config, i)));
+        if (i == 0) check_depth();
+    }
+    NormConfig norm = config.norm;
+    norm.width = config.width;
+    if (config.embedding_norm) embedding_norm_ = std::make_unique<Norm<T>>("decoder/embedding_norm", norm);
+    if (config.placement == NormPlacement::pre || config.final_norm)
+        norm_ = std::make_unique<Norm<T>>("decoder/norm", norm);
+    if (!config.tied)
+        readout_ = std::make_unique<Parameter<T>>(
+            "decoder/readout/weight", Shape{config.vocabulary, config.width},
+            ParameterFacts{.role = ParameterRole::readout, .fan_in = config.width, .fan_out = config.vocabulary});
+    if (config.readout_bias)
+        readout_bias_ = std::make_unique<Parameter<T>>(
+            "decoder/readout/bias", Shape{config.vocabulary},
+            ParameterFacts{
+                .role = ParameterRole::bias, .fan_in = 1, .fan_out = config.vocabulary, .width = config.width});
+}
+
+template <class T>
+Variable<T> Decoder<T>::operator()(Tape<T>& tape, const Tensor<std::int32_t>& ids) {
+    return run(tape, ids, nullptr);
+}
+
+template <class T>
+Variable<T> Decoder<T>::operator()(Tape<T>& tape, const Tensor<std::int32_t>& ids, KeyValueCache<T>& cache) {
+    check(ids.rank() == 2, "Decoder: ids ", shape_text(ids.shape()), "; expected [B,T]");
+    check(cache.config().batch == ids.dim(0), "Decoder: ids ", shape_text(ids.shape()), " and a cache for a batch of ",
+          cache.config().batch);
+    std::vector<CacheRow> rows(ids.dim(0));
+    for (std::size_t b = 0; b < rows.size(); ++b) rows[b] = {b, ids.dim(1)};
+    return (*this)(tape, ids, cache, rows);
+}
+
+template <class T>
+Variable<T> Decoder<T>::operator()(Tape<T>& tape, const Tensor<std::int32_t>& ids, KeyValueCache<T>& cache,
+                                   std::span<const CacheRow> rows) {
+    check_has_cache();
+    check(!tape.step_options().gradients,
+          "Decoder: a cache in a step that records gradients; begin it with gradients = false");
+    check(ids.rank() == 2, "Decoder: ids ", shape_text(ids.shape()), "; expected [B,T]");
+    const KeyValueCacheConfig& sizes = cache.config();
+    check(sizes.layers == config_.depth && sizes.columns == config_.key_columns(), "Decoder: a cache of ", sizes.layers,
+          " layers of ", sizes.columns, " columns; expected ", config_.depth, " of ", config_.key_columns());
+    check(sizes.window == config_.window && sizes.groups == key_groups(), "Decoder: a cache of ", sizes.groups,
+          " groups with a window of ", sizes.window, "; expected ", key_groups(), " with ", config_.window);
+    check(rows.size() == ids.dim(0), "Decoder: ids ", shape_text(ids.shape()), " and ", rows.size(),
+          " rows of a cache; expected one for each row of ids");
+    std::vector<bool> used(sizes.batch, false);
+    for (const CacheRow& row : rows) {
+        check(row.item < sizes.batch && !used[row.item], "Decoder: item ", row.item, " of a cache for a batch of ",
+              sizes.batch, "; expected each item at most once");
+        used[row.item] = true;
+        check(row.count <= ids.dim(1), "Decoder: ", row.count, " tokens of a row; ids ", shape_text(ids.shape()),
+              " have ", ids.dim(1));
+        check(row.count <= cache.capacity() - cache.length(row.item), "Decoder: ", cache.length(row.item),
+              " positions and ", row.count, " more; the cache ends at ", cache.capacity());
+    }
+    const Variable<T> logits = run(tape, ids, &cache, rows);
+    for (const CacheRow& row : rows) cache.advance(row.item, row.count);
+    return logits;
+}
+
+template <class T>
+KeyValueCache<T> Decoder<T>::make_cache(std::size_t batch, std::size_t capacity,
+                                        const std::optional<FloatFormat>& format) const {
+    check_has_cache();
+    return KeyValueCache<T>({.layers = config_.depth,
+                             .batch = batch,
+                             .capacity = capacity == 0 ? config_.length : capacity,
+                             .columns = config_.key_columns(),
+                             .groups = key_groups(),
+                             .format = format,
+                             .window = config_.window});
+}
+
+template <class T>
+std::vector<Parameter<T>*> Decoder<T>::parameters() {
+    std::vector<Parameter<T>*> result;
+    tokens_.collect(result);
+    if (positions_) positions_->collect(result);
+    if (embedding_norm_) embedding_norm_->collect(result);
+    for (const auto& block : blocks_) block->collect(result);
+    if (norm_) norm_->collect(result);
+    if (readout_) result.push_back(readout_.get());
+    if (readout_bias_) result.push_back(readout_bias_.get());
+    return result;
+}
 
 }  // namespace unitscale::nn

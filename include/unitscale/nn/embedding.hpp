@@ -20,18 +20,10 @@ namespace unitscale::nn {
 template <class T>
 class Embedding {
 public:
-    Embedding(const std::string& path, std::size_t count, std::size_t width)
-        : name_(last_name(path)),
-          weight_(std::make_unique<Parameter<T>>(
-              path + "/weight", Shape{count, width},
-              ParameterFacts{.role = ParameterRole::embedding, .fan_in = count, .fan_out = width})) {}
+    Embedding(const std::string& path, std::size_t count, std::size_t width);
 
     [[nodiscard]] Variable<T> operator()(Tape<T>& tape, const Tensor<std::int32_t>& ids,
-                                         const ops::EmbeddingOptions& options = {}) {
-        const auto scope = tape.scope(name_);
-        return ops::multiplier(ops::embedding(tape.parameter(*weight_), ids, options),
-                               model_multiplier(tape.recipe().parametrisation_rule(), weight_->facts()));
-    }
+                                         const ops::EmbeddingOptions& options = {});
 
     template <ops::OtherId I>
     [[nodiscard]] Variable<T> operator()(Tape<T>& tape, const Tensor<I>& ids,
@@ -46,5 +38,21 @@ private:
     std::string name_;
     std::unique_ptr<Parameter<T>> weight_;
 };
+
+// Out of the class, so that users of unitscale::compiled do not compile them.
+template <class T>
+Embedding<T>::Embedding(const std::string& path, std::size_t count, std::size_t width)
+    : name_(last_name(path)),
+      weight_(std::make_unique<Parameter<T>>(
+          path + "/weight", Shape{count, width},
+          ParameterFacts{.role = ParameterRole::embedding, .fan_in = count, .fan_out = width})) {}
+
+template <class T>
+Variable<T> Embedding<T>::operator()(Tape<T>& tape, const Tensor<std::int32_t>& ids,
+                                     const ops::EmbeddingOptions& options) {
+    const auto scope = tape.scope(name_);
+    return ops::multiplier(ops::embedding(tape.parameter(*weight_), ids, options),
+                           model_multiplier(tape.recipe().parametrisation_rule(), weight_->facts()));
+}
 
 }  // namespace unitscale::nn

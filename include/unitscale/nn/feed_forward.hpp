@@ -40,34 +40,11 @@ struct FeedForwardConfig {
 template <class T>
 class FeedForward {
 public:
-    FeedForward(const std::string& path, const FeedForwardConfig& config)
-        : name_(last_name(path)),
-          config_(config),
-          up_(path + "/up", layer(config.width, config.hidden)),
-          down_(path + "/down", layer(config.hidden, config.width)) {
-        check(config.kind != FeedForwardKind::relu || !config.mult, "FeedForward ", path, ": mult is ",
-              config.mult.value_or(1.0), "; relu has none");
-        if (config.kind == FeedForwardKind::gated_silu)
-            gate_.emplace(path + "/gate", layer(config.width, config.hidden));
-    }
+    FeedForward(const std::string& path, const FeedForwardConfig& config);
 
-    [[nodiscard]] Variable<T> operator()(Variable<T> x) {
-        const double mult = config_.mult.value_or(x.tape("FeedForward").recipe().hyperparameters.alpha_ffn_act);
-        check(config_.kind != FeedForwardKind::relu || mult == 1.0, "FeedForward ", name_,
-              ": the recipe's alpha_ffn_act is ", mult, "; relu has none, expected 1");
-        const auto scope = x.tape("FeedForward").scope(name_);
-        if (config_.kind == FeedForwardKind::relu) return down_(ops::relu(up_(x), {.constraint = config_.constraint}));
-        const auto form = config_.kind == FeedForwardKind::gelu_tanh ? ops::GeluForm::tanh : ops::GeluForm::erf;
-        if (!gate_) return down_(ops::gelu(up_(x), {.mult = mult, .form = form, .constraint = config_.constraint}));
-        const Variable<T> up = up_(x);
-        return down_(ops::gated_silu(up, (*gate_)(x), {.mult = mult}));
-    }
+    [[nodiscard]] Variable<T> operator()(Variable<T> x);
 
-    void collect(std::vector<Parameter<T>*>& parameters) {
-        up_.collect(parameters);
-        if (gate_) gate_->collect(parameters);
-        down_.collect(parameters);
-    }
+    void collect(std::vector<Parameter<T>*>& parameters);
 
 private:
     LinearConfig layer(std::size_t in, std::size_t out) const {
@@ -85,5 +62,37 @@ private:
     Linear<T> up_, down_;
     std::optional<Linear<T>> gate_{};
 };
+
+// Out of the class, so that users of unitscale::compiled do not compile them.
+template <class T>
+FeedForward<T>::FeedForward(const std::string& path, const FeedForwardConfig& config)
+    : name_(last_name(path)),
+      config_(config),
+      up_(path + "/up", layer(config.width, config.hidden)),
+      down_(path + "/down", layer(config.hidden, config.width)) {
+    check(config.kind != FeedForwardKind::relu || !config.mult, "FeedForward ", path, ": mult is ",
+          config.mult.value_or(1.0), "; relu has none");
+    if (config.kind == FeedForwardKind::gated_silu) gate_.emplace(path + "/gate", layer(config.width, config.hidden));
+}
+
+template <class T>
+Variable<T> FeedForward<T>::operator()(Variable<T> x) {
+    const double mult = config_.mult.value_or(x.tape("FeedForward").recipe().hyperparameters.alpha_ffn_act);
+    check(config_.kind != FeedForwardKind::relu || mult == 1.0, "FeedForward ", name_,
+          ": the recipe's alpha_ffn_act is ", mult, "; relu has none, expected 1");
+    const auto scope = x.tape("FeedForward").scope(name_);
+    if (config_.kind == FeedForwardKind::relu) return down_(ops::relu(up_(x), {.constraint = config_.constraint}));
+    const auto form = config_.kind == FeedForwardKind::gelu_tanh ? ops::GeluForm::tanh : ops::GeluForm::erf;
+    if (!gate_) return down_(ops::gelu(up_(x), {.mult = mult, .form = form, .constraint = config_.constraint}));
+    const Variable<T> up = up_(x);
+    return down_(ops::gated_silu(up, (*gate_)(x), {.mult = mult}));
+}
+
+template <class T>
+void FeedForward<T>::collect(std::vector<Parameter<T>*>& parameters) {
+    up_.collect(parameters);
+    if (gate_) gate_->collect(parameters);
+    down_.collect(parameters);
+}
 
 }  // namespace unitscale::nn

@@ -31,44 +31,15 @@ struct LinearConfig {
 template <class T>
 class Linear {
 public:
-    Linear(const std::string& path, const LinearConfig& config)
-        : name_(last_name(path)),
-          constraint_(config.constraint),
-          gradient_share_(config.gradient_share),
-          weight_(std::make_unique<Parameter<T>>(path + "/weight", Shape{config.out, config.in},
-                                                 ParameterFacts{.role = ParameterRole::weight,
-                                                                .fan_in = config.in,
-                                                                .fan_out = config.out,
-                                                                .depth = config.depth,
-                                                                .width = config.stream})) {
-        if (config.bias)
-            bias_ = std::make_unique<Parameter<T>>(path + "/bias", Shape{config.out},
-                                                   ParameterFacts{.role = ParameterRole::bias,
-                                                                  .fan_in = 1,
-                                                                  .fan_out = config.out,
-                                                                  .depth = config.depth,
-                                                                  .width = config.stream});
-    }
+    Linear(const std::string& path, const LinearConfig& config);
 
-    [[nodiscard]] Variable<T> operator()(Variable<T> x, ops::LinearOptions options = {}) {
-        if (!options.constraint) options.constraint = constraint_;
-        Tape<T>& tape = x.tape("Linear");
-        if (!options.step_rows && gradient_share_ != 1.0)
-            options.step_rows = share_of_rows(tape.step_rows(ops::row_count(x.shape())), gradient_share_);
-        const auto scope = tape.scope(name_);
-        std::optional<Variable<T>> bias;
-        if (bias_) bias = tape.parameter(*bias_);
-        return ops::linear(x, tape.parameter(*weight_), bias, options);
-    }
+    [[nodiscard]] Variable<T> operator()(Variable<T> x, ops::LinearOptions options = {});
 
     [[nodiscard]] Parameter<T>& weight() noexcept { return *weight_; }
     /// Null: the layer has none.
     [[nodiscard]] Parameter<T>* bias() noexcept { return bias_.get(); }
 
-    void collect(std::vector<Parameter<T>*>& parameters) {
-        parameters.push_back(weight_.get());
-        if (bias_) parameters.push_back(bias_.get());
-    }
+    void collect(std::vector<Parameter<T>*>& parameters);
 
 private:
     std::string name_;
@@ -77,5 +48,44 @@ private:
     std::unique_ptr<Parameter<T>> weight_;  // a parameter keeps its address when its module moves
     std::unique_ptr<Parameter<T>> bias_{};
 };
+
+// Out of the class, so that users of unitscale::compiled do not compile them.
+template <class T>
+Linear<T>::Linear(const std::string& path, const LinearConfig& config)
+    : name_(last_name(path)),
+      constraint_(config.constraint),
+      gradient_share_(config.gradient_share),
+      weight_(std::make_unique<Parameter<T>>(path + "/weight", Shape{config.out, config.in},
+                                             ParameterFacts{.role = ParameterRole::weight,
+                                                            .fan_in = config.in,
+                                                            .fan_out = config.out,
+                                                            .depth = config.depth,
+                                                            .width = config.stream})) {
+    if (config.bias)
+        bias_ = std::make_unique<Parameter<T>>(path + "/bias", Shape{config.out},
+                                               ParameterFacts{.role = ParameterRole::bias,
+                                                              .fan_in = 1,
+                                                              .fan_out = config.out,
+                                                              .depth = config.depth,
+                                                              .width = config.stream});
+}
+
+template <class T>
+Variable<T> Linear<T>::operator()(Variable<T> x, ops::LinearOptions options) {
+    if (!options.constraint) options.constraint = constraint_;
+    Tape<T>& tape = x.tape("Linear");
+    if (!options.step_rows && gradient_share_ != 1.0)
+        options.step_rows = share_of_rows(tape.step_rows(ops::row_count(x.shape())), gradient_share_);
+    const auto scope = tape.scope(name_);
+    std::optional<Variable<T>> bias;
+    if (bias_) bias = tape.parameter(*bias_);
+    return ops::linear(x, tape.parameter(*weight_), bias, options);
+}
+
+template <class T>
+void Linear<T>::collect(std::vector<Parameter<T>*>& parameters) {
+    parameters.push_back(weight_.get());
+    if (bias_) parameters.push_back(bias_.get());
+}
 
 }  // namespace unitscale::nn

@@ -134,14 +134,17 @@ class Gru : public Recurrent<T> {
 public:
     Gru(const std::string& path, const RecurrentConfig& config) : Recurrent<T>(path, config, 3, true) {}
 
-    [[nodiscard]] Variable<T> operator()(Variable<T> x, OptionalVariable<T> h0 = {}) {
-        return this->walk("Gru", std::move(x), {std::move(h0)}, [](const auto& a, const auto& b, const auto& states) {
-            const Variable<T> r = ops::add(a[0], b[0]), z = ops::add(a[1], b[1]);
-            const Variable<T> n = ops::tanh(ops::add(a[2], ops::gate(b[2], r)));
-            return std::vector{ops::lerp(n, states[0], z)};
-        });
-    }
+    [[nodiscard]] Variable<T> operator()(Variable<T> x, OptionalVariable<T> h0 = {});
 };
+
+template <class T>  // out of the class, so that users of unitscale::compiled do not compile it
+Variable<T> Gru<T>::operator()(Variable<T> x, OptionalVariable<T> h0) {
+    return this->walk("Gru", std::move(x), {std::move(h0)}, [](const auto& a, const auto& b, const auto& states) {
+        const Variable<T> r = ops::add(a[0], b[0]), z = ops::add(a[1], b[1]);
+        const Variable<T> n = ops::tanh(ops::add(a[2], ops::gate(b[2], r)));
+        return std::vector{ops::lerp(n, states[0], z)};
+    });
+}
 
 /// A long short-term memory. x [B,T,in], y [B,T,hidden]; h_0 and c_0 [B,hidden], 0 unless given.
 ///   i, f, o = sigmoid of their parts of a + b     g = tanh(a_g + b_g)          a, b as in `Gru`
@@ -155,18 +158,21 @@ class Lstm : public Recurrent<T> {
 public:
     Lstm(const std::string& path, const RecurrentConfig& config) : Recurrent<T>(path, config, 4, true) {}
 
-    [[nodiscard]] Variable<T> operator()(Variable<T> x, OptionalVariable<T> h0 = {}, OptionalVariable<T> c0 = {}) {
-        const auto step = [](const auto& a, const auto& b, const auto& states) {
-            const ops::GateOptions plain{.unit = ops::Factors<2>{}, .constraint = Constraint::none};
-            const auto sum = [&](std::size_t gate) { return ops::add(a[gate], b[gate]); };
-            const Variable<T> kept = ops::gate(states[1], sum(1), plain),
-                              taken = ops::gate(ops::tanh(sum(2)), sum(0), plain),
-                              c = ops::add(kept, taken, {.unit = ops::Factors<2>{}, .constraint = Constraint::none});
-            return std::vector{ops::gate(ops::tanh(c), sum(3)), c};
-        };
-        return this->walk("Lstm", std::move(x), {std::move(h0), std::move(c0)}, step);
-    }
+    [[nodiscard]] Variable<T> operator()(Variable<T> x, OptionalVariable<T> h0 = {}, OptionalVariable<T> c0 = {});
 };
+
+template <class T>  // out of the class, so that users of unitscale::compiled do not compile it
+Variable<T> Lstm<T>::operator()(Variable<T> x, OptionalVariable<T> h0, OptionalVariable<T> c0) {
+    const auto step = [](const auto& a, const auto& b, const auto& states) {
+        const ops::GateOptions plain{.unit = ops::Factors<2>{}, .constraint = Constraint::none};
+        const auto sum = [&](std::size_t gate) { return ops::add(a[gate], b[gate]); };
+        const Variable<T> kept = ops::gate(states[1], sum(1), plain),
+                          taken = ops::gate(ops::tanh(sum(2)), sum(0), plain),
+                          c = ops::add(kept, taken, {.unit = ops::Factors<2>{}, .constraint = Constraint::none});
+        return std::vector{ops::gate(ops::tanh(c), sum(3)), c};
+    };
+    return this->walk("Lstm", std::move(x), {std::move(h0), std::move(c0)}, step);
+}
 
 /// A highway recurrence with one gate. x [B,T,in], y [B,T,hidden]; h_0 [B,hidden], 0 unless given.
 ///   u = sigmoid(a_u + b_u - shift)     t = tanh(a_t + b_t)     h_t = (1 - u) h_{t-1} + u t     y_t = h_t
@@ -179,17 +185,20 @@ public:
     Highway(const std::string& path, const RecurrentConfig& config, double shift = 0.0)
         : Recurrent<T>(path, config, 2, false), shift_(shift) {}
 
-    [[nodiscard]] Variable<T> operator()(Variable<T> x, OptionalVariable<T> h0 = {}) {
-        return this->walk("Highway", std::move(x), {std::move(h0)}, [&](const auto& a, const auto& b, const auto& h) {
-            Variable<T> u = ops::add(a[1], b[1]);
-            if (shift_ != 0.0) u = u - shift_;
-            return std::vector{ops::lerp(h[0], ops::tanh(ops::add(a[0], b[0])), u)};
-        });
-    }
+    [[nodiscard]] Variable<T> operator()(Variable<T> x, OptionalVariable<T> h0 = {});
 
 private:
     double shift_;
 };
+
+template <class T>  // out of the class, so that users of unitscale::compiled do not compile it
+Variable<T> Highway<T>::operator()(Variable<T> x, OptionalVariable<T> h0) {
+    return this->walk("Highway", std::move(x), {std::move(h0)}, [&](const auto& a, const auto& b, const auto& h) {
+        Variable<T> u = ops::add(a[1], b[1]);
+        if (shift_ != 0.0) u = u - shift_;
+        return std::vector{ops::lerp(h[0], ops::tanh(ops::add(a[0], b[0])), u)};
+    });
+}
 
 struct JointHighwayConfig {
     std::size_t in = 1;
@@ -237,26 +246,7 @@ public:
 
     [[nodiscard]] const JointHighwayConfig& config() const noexcept { return config_; }
 
-    [[nodiscard]] Variable<T> operator()(Variable<T> x) {
-        check_sequence("JointHighway", x);
-        Tape<T>& tape = x.tape("JointHighway");
-        const auto scope = tape.scope(name_);
-        const std::size_t batch = x.shape()[0], length = x.shape()[1];
-        // The sum with zeros repeats h_0 for every row.
-        const Variable<T> first = ops::add(ops::constant(tape, 0.0, {batch, 1, config_.hidden}),
-                                           tape.parameter(*first_state_),
-                                           {.unit = ops::Factors<2>{}, .constraint = Constraint::none}),
-                          shift = ops::constant(tape, config_.shift);
-        return walk_positions(
-            ops::split(std::move(x), length, 1), std::vector{first},
-            [&](const Variable<T>& x_t, const std::vector<Variable<T>>& h) {
-                const auto parts = ops::split(gates_(ops::concatenate({x_t, h[0]}, -1), {.uses = length}), 2, -1);
-                const Variable<T> candidate =
-                    ops::tanh(parts[0], {.unit = ops::Factors<1>{}, .constraint = Constraint::none});
-                const Variable<T> u = ops::sub(parts[1], shift, {.constraint = Constraint::none});
-                return std::vector{ops::lerp(h[0], candidate, u)};
-            });
-    }
+    [[nodiscard]] Variable<T> operator()(Variable<T> x);
 
     void collect(std::vector<Parameter<T>*>& parameters) {
         gates_.collect(parameters);
@@ -271,5 +261,27 @@ private:
     Linear<T> gates_;
     std::unique_ptr<Parameter<T>> first_state_;
 };
+
+template <class T>  // out of the class, so that users of unitscale::compiled do not compile it
+Variable<T> JointHighway<T>::operator()(Variable<T> x) {
+    check_sequence("JointHighway", x);
+    Tape<T>& tape = x.tape("JointHighway");
+    const auto scope = tape.scope(name_);
+    const std::size_t batch = x.shape()[0], length = x.shape()[1];
+    // The sum with zeros repeats h_0 for every row.
+    const Variable<T> first =
+                          ops::add(ops::constant(tape, 0.0, {batch, 1, config_.hidden}), tape.parameter(*first_state_),
+                                   {.unit = ops::Factors<2>{}, .constraint = Constraint::none}),
+                      shift = ops::constant(tape, config_.shift);
+    return walk_positions(
+        ops::split(std::move(x), length, 1), std::vector{first},
+        [&](const Variable<T>& x_t, const std::vector<Variable<T>>& h) {
+            const auto parts = ops::split(gates_(ops::concatenate({x_t, h[0]}, -1), {.uses = length}), 2, -1);
+            const Variable<T> candidate =
+                ops::tanh(parts[0], {.unit = ops::Factors<1>{}, .constraint = Constraint::none});
+            const Variable<T> u = ops::sub(parts[1], shift, {.constraint = Constraint::none});
+            return std::vector{ops::lerp(h[0], candidate, u)};
+        });
+}
 
 }  // namespace unitscale::nn

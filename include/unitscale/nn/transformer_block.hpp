@@ -71,32 +71,12 @@ struct TransformerBlockConfig {
 template <class T>
 class TransformerBlock {
 public:
-    TransformerBlock(const std::string& path, const TransformerBlockConfig& config)
-        : name_(last_name(path)),
-          config_(config.with_shares()),
-          context_layer_(concatenate(path, '/', Context<T>::layer_name(config.context.kind), "_norm"),
-                         config.layer(0, 2)),
-          context_(path, config.context, config_.attention),
-          ffn_layer_(path + "/ffn_norm", config.layer(1, 2)),
-          ffn_(path + "/ffn", config_.feed_forward) {}
+    TransformerBlock(const std::string& path, const TransformerBlockConfig& config);
 
-    [[nodiscard]] Variable<T> operator()(Variable<T> x, const ops::KeyValueRows<T>* past = nullptr) {
-        if (past == nullptr) return (*this)(std::move(x), ops::AttentionMask{});
-        return layers(std::move(x), [&](Variable<T> inner) { return context_(std::move(inner), past); });
-    }
-    [[nodiscard]] Variable<T> operator()(Variable<T> x, const ops::AttentionMask& mask) {
-        const auto run = [this, mask](Variable<T> again) {
-            return layers(std::move(again), [&](Variable<T> inner) { return context_(std::move(inner), mask); });
-        };
-        return config_.recompute ? x.tape("TransformerBlock").recompute(x, run) : run(x);
-    }
+    [[nodiscard]] Variable<T> operator()(Variable<T> x, const ops::KeyValueRows<T>* past = nullptr);
+    [[nodiscard]] Variable<T> operator()(Variable<T> x, const ops::AttentionMask& mask);
 
-    void collect(std::vector<Parameter<T>*>& parameters) {
-        context_layer_.collect(parameters);
-        context_.collect(parameters);
-        ffn_layer_.collect(parameters);
-        ffn_.collect(parameters);
-    }
+    void collect(std::vector<Parameter<T>*>& parameters);
 
 private:
     template <class Mix>
@@ -113,6 +93,38 @@ private:
     FeedForward<T> ffn_;
 };
 
+// Out of the class, so that users of unitscale::compiled do not compile them.
+template <class T>
+TransformerBlock<T>::TransformerBlock(const std::string& path, const TransformerBlockConfig& config)
+    : name_(last_name(path)),
+      config_(config.with_shares()),
+      context_layer_(concatenate(path, '/', Context<T>::layer_name(config.context.kind), "_norm"), config.layer(0, 2)),
+      context_(path, config.context, config_.attention),
+      ffn_layer_(path + "/ffn_norm", config.layer(1, 2)),
+      ffn_(path + "/ffn", config_.feed_forward) {}
+
+template <class T>
+Variable<T> TransformerBlock<T>::operator()(Variable<T> x, const ops::KeyValueRows<T>* past) {
+    if (past == nullptr) return (*this)(std::move(x), ops::AttentionMask{});
+    return layers(std::move(x), [&](Variable<T> inner) { return context_(std::move(inner), past); });
+}
+
+template <class T>
+Variable<T> TransformerBlock<T>::operator()(Variable<T> x, const ops::AttentionMask& mask) {
+    const auto run = [this, mask](Variable<T> again) {
+        return layers(std::move(again), [&](Variable<T> inner) { return context_(std::move(inner), mask); });
+    };
+    return config_.recompute ? x.tape("TransformerBlock").recompute(x, run) : run(x);
+}
+
+template <class T>
+void TransformerBlock<T>::collect(std::vector<Parameter<T>*>& parameters) {
+    context_layer_.collect(parameters);
+    context_.collect(parameters);
+    ffn_layer_.collect(parameters);
+    ffn_.collect(parameters);
+}
+
 struct EncoderDecoderBlockConfig {
     TransformerBlockConfig block{};  ///< its attention is the self-attention
     CrossAttentionConfig cross{};
@@ -126,34 +138,13 @@ struct EncoderDecoderBlockConfig {
 template <class T>
 class EncoderDecoderBlock {
 public:
-    EncoderDecoderBlock(const std::string& path, const EncoderDecoderBlockConfig& config)
-        : name_(last_name(path)),
-          config_(checked(path, config)),
-          attention_layer_(path + "/attention_norm", config.block.layer(0, 3)),
-          attention_(path + "/attention", config_.block.attention),
-          cross_layer_(path + "/cross_norm", config.block.layer(1, 3)),
-          cross_(path + "/cross", config_.cross),
-          ffn_layer_(path + "/ffn_norm", config.block.layer(2, 3)),
-          ffn_(path + "/ffn", config_.block.feed_forward) {}
+    EncoderDecoderBlock(const std::string& path, const EncoderDecoderBlockConfig& config);
 
     [[nodiscard]] Variable<T> operator()(Variable<T> x, Variable<T> context,
                                          const ops::AttentionMask& context_mask = {},
-                                         const ops::AttentionMask& mask = {}) {
-        const auto scope = x.tape("EncoderDecoderBlock").scope(name_, config_.block.alias());
-        x = attention_layer_(std::move(x), [&](Variable<T> inner) { return attention_(std::move(inner), mask); });
-        x = cross_layer_(std::move(x),
-                         [&](Variable<T> inner) { return cross_(std::move(inner), context, context_mask); });
-        return ffn_layer_(std::move(x), ffn_);
-    }
+                                         const ops::AttentionMask& mask = {});
 
-    void collect(std::vector<Parameter<T>*>& parameters) {
-        attention_layer_.collect(parameters);
-        attention_.collect(parameters);
-        cross_layer_.collect(parameters);
-        cross_.collect(parameters);
-        ffn_layer_.collect(parameters);
-        ffn_.collect(parameters);
-    }
+    void collect(std::vector<Parameter<T>*>& parameters);
 
 private:
     static EncoderDecoderBlockConfig checked(const std::string& path, EncoderDecoderBlockConfig config) {
@@ -176,5 +167,36 @@ private:
     ResidualLayer<T> ffn_layer_;
     FeedForward<T> ffn_;
 };
+
+// Out of the class, so that users of unitscale::compiled do not compile them.
+template <class T>
+EncoderDecoderBlock<T>::EncoderDecoderBlock(const std::string& path, const EncoderDecoderBlockConfig& config)
+    : name_(last_name(path)),
+      config_(checked(path, config)),
+      attention_layer_(path + "/attention_norm", config.block.layer(0, 3)),
+      attention_(path + "/attention", config_.block.attention),
+      cross_layer_(path + "/cross_norm", config.block.layer(1, 3)),
+      cross_(path + "/cross", config_.cross),
+      ffn_layer_(path + "/ffn_norm", config.block.layer(2, 3)),
+      ffn_(path + "/ffn", config_.block.feed_forward) {}
+
+template <class T>
+Variable<T> EncoderDecoderBlock<T>::operator()(Variable<T> x, Variable<T> context,
+                                               const ops::AttentionMask& context_mask, const ops::AttentionMask& mask) {
+    const auto scope = x.tape("EncoderDecoderBlock").scope(name_, config_.block.alias());
+    x = attention_layer_(std::move(x), [&](Variable<T> inner) { return attention_(std::move(inner), mask); });
+    x = cross_layer_(std::move(x), [&](Variable<T> inner) { return cross_(std::move(inner), context, context_mask); });
+    return ffn_layer_(std::move(x), ffn_);
+}
+
+template <class T>
+void EncoderDecoderBlock<T>::collect(std::vector<Parameter<T>*>& parameters) {
+    attention_layer_.collect(parameters);
+    attention_.collect(parameters);
+    cross_layer_.collect(parameters);
+    cross_.collect(parameters);
+    ffn_layer_.collect(parameters);
+    ffn_.collect(parameters);
+}
 
 }  // namespace unitscale::nn

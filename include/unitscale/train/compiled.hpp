@@ -14,34 +14,36 @@
 // unitscale/compiled.hpp does. The CMake target `unitscale::compiled` holds both, if CMake has found nlohmann-json. The
 // target then defines UNITSCALE_COMPILED_TRAINING, and unitscale/train/trainer.hpp ends with this header.
 // A source compiles a trainer itself if its optimiser is not Adam, or its element type is double.
-// Without CMake, define UNITSCALE_COMPILED_TRAINING for all sources, and let one source for each type say:
-//   #define UNITSCALE_COMPILE float
+// Without CMake, define UNITSCALE_COMPILED_TRAINING for all sources, and let one source say:
+//   #define UNITSCALE_COMPILE_TRAINING
 //   #include <unitscale/train/compiled.hpp>
-// Test: tests/train/compiled_test.cpp
+// One source makes all types: most of its work does not depend on the type. Test: tests/train/compiled_test.cpp
 
-/// The classes as explicit instantiations: `prefix` is `template` or `extern template`.
-#define UNITSCALE_COMPILED_TRAIN(prefix, T) \
-    prefix class EarlyJoins<T>;             \
-    prefix class ElementJoin<T>;            \
-    prefix class JoinCodes<T>;              \
-    prefix struct StepGradients<T>;         \
-    prefix class TreeReducer<T>;            \
-    prefix class Trainer<T, optim::Adam<T>>;
+#ifdef UNITSCALE_COMPILE_TRAINING
+#define UNITSCALE_COMPILED_PREFIX template
+#else
+#define UNITSCALE_COMPILED_PREFIX extern template  // made by that one source
+#endif
 
-// Each type: declared here, made elsewhere. A source of the compiled library has UNITSCALE_COMPILE, and makes one.
+#define UNITSCALE_COMPILED_TRAIN(T)                    \
+    UNITSCALE_COMPILED_PREFIX class EarlyJoins<T>;     \
+    UNITSCALE_COMPILED_PREFIX class ElementJoin<T>;    \
+    UNITSCALE_COMPILED_PREFIX class JoinCodes<T>;      \
+    UNITSCALE_COMPILED_PREFIX struct StepGradients<T>; \
+    UNITSCALE_COMPILED_PREFIX class TreeReducer<T>;    \
+    UNITSCALE_COMPILED_PREFIX class Trainer<T, optim::Adam<T>>;
+
 namespace unitscale::train {
 #ifdef UNITSCALE_COMPILED_FLOAT
-UNITSCALE_COMPILED_TRAIN(extern template, float)
+UNITSCALE_COMPILED_TRAIN(float)
 #endif
 #ifdef UNITSCALE_COMPILED_HALF
-UNITSCALE_COMPILED_TRAIN(extern template, Half)
+UNITSCALE_COMPILED_TRAIN(Half)
 #endif
 #ifdef UNITSCALE_COMPILED_BFLOAT16
-UNITSCALE_COMPILED_TRAIN(extern template, BFloat16)
-#endif
-#ifdef UNITSCALE_COMPILE
-UNITSCALE_COMPILED_TRAIN(template, UNITSCALE_COMPILE)
+UNITSCALE_COMPILED_TRAIN(BFloat16)
 #endif
 }  // namespace unitscale::train
 
 #undef UNITSCALE_COMPILED_TRAIN
+#undef UNITSCALE_COMPILED_PREFIX

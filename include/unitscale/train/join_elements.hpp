@@ -57,9 +57,7 @@ public:
     ElementJoin(const ElementJoin&) = delete;
     ElementJoin& operator=(const ElementJoin&) = delete;
     /// Memory that the exchange still uses is never given back: the process is ending by an error.
-    ~ElementJoin() {
-        if (buffers_ != nullptr && !buffers_->exchange->is_done()) static_cast<void>(buffers_.release());
-    }
+    ~ElementJoin();
 
     [[nodiscard]] std::span<const std::size_t> bucket() const noexcept { return bucket_; }
 
@@ -216,5 +214,10 @@ private:
     std::optional<Scratch<T>> own_{};                    ///< the sums that this process has computed
     std::vector<std::optional<CarriedScale>> scales_{};  ///< of the sums; empty: reached by no micro-batch
 };
+
+template <class T>  // out of the class, so that users of unitscale::compiled do not compile it
+ElementJoin<T>::~ElementJoin() {
+    if (buffers_ != nullptr && !buffers_->exchange->is_done()) static_cast<void>(buffers_.release());
+}
 
 }  // namespace unitscale::train

@@ -193,19 +193,7 @@ public:
 
 private:
     SavedModel(CheckpointReader&& reader, const std::filesystem::path& path, const Recipe* recipe, int threads,
-               const TokeniserReader& read)
-        : recipe_(recipe_of_weights(path, reader.recipe(), recipe)),
-          tokeniser_(tokeniser_of(reader, read)),
-          model_(saved_decoder_config(reader.file(), concatenate("checkpoint: ", path.string()))),
-          tape_(recipe_, state_, threads) {
-        reader.weights(model_.parameters(), recipe_.scaling != Scaling::propagate, true);
-        reader.set_prefix("state/");
-        std::map<std::string, double> ignored;
-        for (const char* name : {"plan", "amax"}) reader.table(name, ignored);
-        state_.visit_state(reader);
-        reader.commit();
-        decode_other_forms(model_.parameters(), recipe_);
-    }
+               const TokeniserReader& read);
     /// Files of character models keep the characters, as they did before there were other tokens.
     static std::shared_ptr<const io::Tokeniser> tokeniser_of(CheckpointReader& reader, const TokeniserReader& read) {
         const bool other = reader.file().metadata().contains("run/tokeniser");
@@ -220,6 +208,22 @@ private:
     ScalingState state_{};
     Tape<T> tape_;
 };
+
+template <class T>  // out of the class, so that users of explicit instantiations do not compile it
+SavedModel<T>::SavedModel(CheckpointReader&& reader, const std::filesystem::path& path, const Recipe* recipe,
+                          int threads, const TokeniserReader& read)
+    : recipe_(recipe_of_weights(path, reader.recipe(), recipe)),
+      tokeniser_(tokeniser_of(reader, read)),
+      model_(saved_decoder_config(reader.file(), concatenate("checkpoint: ", path.string()))),
+      tape_(recipe_, state_, threads) {
+    reader.weights(model_.parameters(), recipe_.scaling != Scaling::propagate, true);
+    reader.set_prefix("state/");
+    std::map<std::string, double> ignored;
+    for (const char* name : {"plan", "amax"}) reader.table(name, ignored);
+    state_.visit_state(reader);
+    reader.commit();
+    decode_other_forms(model_.parameters(), recipe_);
+}
 
 /// Calls f with the model saved at `path` under a recipe, a SavedModel<T>&, and returns the result of f.
 /// It compiles f for three types.

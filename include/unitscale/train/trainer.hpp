@@ -152,9 +152,7 @@ private:
         check_element<T>("Trainer", recipe);  // before the parameters are written
         return recipe;
     }
-    [[nodiscard]] static std::shared_ptr<StepReducer<T>> reducer_of(const Recipe& recipe) {
-        return recipe.communication ? std::make_shared<TreeReducer<T>>() : nullptr;
-    }
+    [[nodiscard]] static std::shared_ptr<StepReducer<T>> reducer_of(const Recipe& recipe);
     [[nodiscard]] static TrainerOptions with_peak(TrainerOptions options, const Recipe& recipe) {
         if (options.schedule.peak == 0.0) options.schedule.peak = recipe.learning_rate;
         options.schedule.validate();
@@ -186,6 +184,11 @@ private:
     optim::LossScaler scaler_;
     std::shared_ptr<StepReducer<T>> reducer_;
 };
+
+template <class T, class Optimiser>  // out of the class, so that users of unitscale::compiled do not compile it
+std::shared_ptr<StepReducer<T>> Trainer<T, Optimiser>::reducer_of(const Recipe& recipe) {
+    return recipe.communication ? std::make_shared<TreeReducer<T>>() : nullptr;
+}
 
 }  // namespace unitscale::train
 

@@ -73,10 +73,8 @@ template <class T>
 class TreeReducer final : public StepReducer<T> {
 public:
     explicit TreeReducer(std::shared_ptr<ProcessGroup> group = std::make_shared<ProcessGroup>(),
-                         std::vector<SharedFact> facts = {}, const TreeReducerOptions& options = {})
-        : group_(std::move(group)), facts_(std::move(facts)), options_(options) {
-        check(options.bucket_elements > 0, "TreeReducer: bucket_elements is 0; expected a positive number");
-    }
+                         std::vector<SharedFact> facts = {}, const TreeReducerOptions& options = {});
+    ~TreeReducer() override;
 
     [[nodiscard]] typename StepReducer<T>::Share begin(Tape<T>& tape, std::span<Parameter<T>* const> parameters,
                                                        std::size_t micro_batches, double seed) override {
@@ -356,5 +354,16 @@ private:
     EarlyJoins<T> early_joins_{};
     std::shared_ptr<const Recipe> recipe_{};
 };
+
+// Out of the class, so that users of unitscale::compiled do not compile them.
+template <class T>
+TreeReducer<T>::TreeReducer(std::shared_ptr<ProcessGroup> group, std::vector<SharedFact> facts,
+                            const TreeReducerOptions& options)
+    : group_(std::move(group)), facts_(std::move(facts)), options_(options) {
+    check(options.bucket_elements > 0, "TreeReducer: bucket_elements is 0; expected a positive number");
+}
+
+template <class T>
+TreeReducer<T>::~TreeReducer() = default;
 
 }  // namespace unitscale::train
