@@ -209,7 +209,7 @@ private:
     Tape<T> tape_;
 };
 
-template <class T>  // out of the class, so that users of explicit instantiations do not compile it
+template <class T>  // out of the class, so that sources do not compile it whose program instantiates it elsewhere
 SavedModel<T>::SavedModel(CheckpointReader&& reader, const std::filesystem::path& path, const Recipe* recipe,
                           int threads, const TokeniserReader& read)
     : recipe_(recipe_of_weights(path, reader.recipe(), recipe)),
