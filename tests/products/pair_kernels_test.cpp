@@ -41,7 +41,46 @@ TEST_CASE("the chosen pair kernel is one that the processor has", "[kernels][mat
     if (active_isa() != Isa::avx512) REQUIRE(kernel == PairKernel::none);
 }
 
+TEST_CASE("rows of one AMX tile are packed together where C leaves level 2 and B does not") {
+    const BlockSizes sizes = block_sizes_for({{{{48 << 10, 1}, {2 << 20, 1}, {64 << 20, 1}}}});
+    const auto rows = [&](PairKernel kernel, std::ptrdiff_t m, std::ptrdiff_t n, std::ptrdiff_t k) {
+        return pair_rows_together(kernel, m, n, k, sizes);
+    };
+    CHECK(rows(PairKernel::matrix, 2048, 1024, 256) == 32);    // C: 8 MB, B: 512 KB
+    CHECK(rows(PairKernel::matrix, 2048, 256, 1024) == 128);   // C: 2 MB
+    CHECK(rows(PairKernel::matrix, 2048, 1024, 1024) == 128);  // B: 2 MB
+    CHECK(rows(PairKernel::dot, 2048, 1024, 256) == 120);
+}
+
 #if UNITSCALE_X86
+
+TEST_CASE("a product whose C leaves level 2 is exact", "[kernels][matmul]") {
+    const std::ptrdiff_t n = 256, k = 40, m = block_sizes().right_pairs / 2 / n + 13;
+    REQUIRE(pair_rows_together(PairKernel::matrix, m, n, k, block_sizes()) == 32);
+    const auto a = integers<float>(m * k, 1), b = integers<float>(k * n, 2);
+    for (const PairKernel kernel : available()) {
+        std::vector<float> c(static_cast<std::size_t>(m * n)), buffer(static_cast<std::size_t>(pair_buffer)),
+            scratch(static_cast<std::size_t>(pair_scratch_size<float>(m, n, k)));
+        std::vector<Pair> packed(static_cast<std::size_t>(packed_right_pairs_size(k, n)));
+        BlockProduct<float> product;
+        product.m = m;
+        product.a = MatrixView<const float>{a.data(), k, 1};
+        product.c = {c.data(), n, 1};
+        multiply_block_pairs(
+            kernel, product,
+            pack_right_pairs(MatrixView<const float>{b.data(), n, 1}, k, n, nullptr, packed.data(), buffer.data()),
+            scratch.data());
+        std::size_t wrong = 0;
+        for (std::ptrdiff_t i = 0; i < m; i += i < m - 32 ? 31 : 1)
+            for (std::ptrdiff_t j = 0; j < n; ++j) {
+                float sum = 0;
+                for (std::ptrdiff_t p = 0; p < k; ++p)
+                    sum += a[static_cast<std::size_t>(i * k + p)] * b[static_cast<std::size_t>(p * n + j)];
+                wrong += c[static_cast<std::size_t>(i * n + j)] != sum;
+            }
+        CHECK(wrong == 0);
+    }
+}
 
 TEMPLATE_TEST_CASE(
     "products of pairs are exact where float is, for every "
