@@ -177,8 +177,40 @@ UNITSCALE_TARGET_AMX inline void configure_tiles() {
 }
 UNITSCALE_TARGET_AMX inline void release_tiles() { _tile_release(); }
 
+/// Asks level 2 for the rows of A that are packed next, some cache lines at each step of a tile. They arrive while AMX
+/// multiplies, when memory would be idle. It asks for rows that lie along k only. A transposed A has short pieces of
+/// many lines in a block, and asking for those made products up to 7 % slower.
+struct RowsAhead {
+    const char* row = nullptr;
+    std::ptrdiff_t row_bytes = 0;          ///< between rows
+    std::ptrdiff_t rows = 0, lines = 0;    ///< rows left, and cache lines of each
+    std::ptrdiff_t line = 0, at_once = 0;  ///< the next one, and how many a step asks for
+
+    RowsAhead() = default;
+    /// The first `count` rows of `a` [count,k], in `steps` steps.
+    RowsAhead(const PackSource<float>& a, std::ptrdiff_t count, std::ptrdiff_t k, std::ptrdiff_t steps) noexcept {
+        if (count <= 0 || a.col_stride != 1) return;
+        const std::ptrdiff_t bytes = a.functions->element_bytes;
+        row = static_cast<const char*>(a.data);
+        row_bytes = a.row_stride * bytes;
+        rows = count;
+        lines = (k * bytes + 63) / 64;
+        at_once = (rows * lines + steps - 1) / steps;
+    }
+    [[gnu::always_inline]] void ask() noexcept {
+        for (std::ptrdiff_t i = at_once; i > 0; --i) {
+            __builtin_prefetch(row + 64 * line, 0, 2);
+            if (++line < lines) continue;
+            line = 0;
+            row += row_bytes;
+            if (--rows == 0) at_once = 0, i = 0;
+        }
+    }
+};
+
 /// 16 or 32 rows with tdpbf16ps: tiles 0 to 3 hold sums, 4 and 5 rows of A, 6 and 7 columns of B.
-UNITSCALE_TARGET_AMX inline void pair_tile_matrix(const PairTile& tile, bool two_rows) {
+UNITSCALE_TARGET_AMX inline void pair_tile_matrix(const PairTile& tile, bool two_rows, RowsAhead& rows_ahead) {
+    RowsAhead ahead = rows_ahead;  // in registers
     const bool two_columns = tile.width > 16;
     constexpr long a_bytes = 64, sum_bytes = pair_columns * 4;
     const long b_bytes = static_cast<long>(tile.width) * 4;
@@ -190,6 +222,7 @@ UNITSCALE_TARGET_AMX inline void pair_tile_matrix(const PairTile& tile, bool two
     _tile_zero(2);
     _tile_zero(3);
     for (std::ptrdiff_t p = 0; p < tile.pairs; p += 16, a += 256, b += 16 * tile.width) {
+        ahead.ask();
         _tile_loadd(4, a, a_bytes);
         _tile_loadd(6, b, b_bytes);
         _tile_dpbf16ps(0, 4, 6);
@@ -203,6 +236,7 @@ UNITSCALE_TARGET_AMX inline void pair_tile_matrix(const PairTile& tile, bool two
             if (two_columns) _tile_dpbf16ps(3, 5, 7);
         }
     }
+    rows_ahead = ahead;
     _tile_stored(0, tile.sums, sum_bytes);
     if (two_columns) _tile_stored(1, tile.sums + 16, sum_bytes);
     if (two_rows) {
@@ -238,6 +272,13 @@ void multiply_block_pairs(PairKernel kernel, const BlockProduct<TC>& product, co
                                  pairs = pairs_of(depth);
             const PackSource<float> rows = product.a.block(i0, p0);
             rows.functions->left_pairs(rows, height, depth, product.round_a, group, left, scratch);
+#if UNITSCALE_AMX
+            const std::ptrdiff_t tiles = b.count() * ((height + tile_rows - 1) / tile_rows);
+            RowsAhead ahead;
+            if (kernel == PairKernel::matrix && i0 + height < product.m)
+                ahead = RowsAhead(product.a.block(i0 + height, p0), std::min(block, product.m - i0 - height), depth,
+                                  tiles * (pairs / 16));
+#endif
             const TileOutput<TC> output{Isa::avx512, product.c.block(i0, 0)};
             const bool first = p0 == product.first_k, last = p0 + depth == k;
             const float gamma = first ? product.gamma : 1.0f;
@@ -271,7 +312,7 @@ void multiply_block_pairs(PairKernel kernel, const BlockProduct<TC>& product, co
                     const PairTile tile{pairs,       left + i * pairs,         group * pairs, panel, width,
                                         sums.data(), plain ? &finish : nullptr};
 #if UNITSCALE_AMX
-                    if (kernel == PairKernel::matrix) pair_tile_matrix(tile, count > 16);
+                    if (kernel == PairKernel::matrix) pair_tile_matrix(tile, count > 16, ahead);
 #endif
                     if (b.coded.weight != nullptr) {
                         const CodedTile columns{b.coded.block(p0, j), depth, static_cast<std::size_t>(width / 16),
