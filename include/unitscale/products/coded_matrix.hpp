@@ -139,9 +139,9 @@ struct CodeLines {
 };
 #pragma GCC diagnostic pop
 
-inline void pack_pairs(const PairBlock<std::uint8_t>& block, const CodeTable<float>& table, bool along,
-                       bool transposed) {
-    pack_pairs_of<CodeLines>(block, table, along, transposed);
+inline void load_pairs(const PairLines<std::uint8_t>& lines, const CodeTable<float>& table, bool along,
+                       const PairsOut& to, std::ptrdiff_t out_lines = 16) {
+    load_pairs_of<CodeLines>(lines, table, along, to, out_lines);
 }
 #endif
 
