@@ -99,6 +99,8 @@ struct PairTile {
     std::ptrdiff_t width = 0;
     float* sums = nullptr;
     const TileProduct<float>* plain = nullptr;  ///< if set, and for vdpbf16ps only, C is computed in place of the sums
+    const float* c = nullptr;     ///< if set, and for AMX only: the part of C that the caller adds sums to
+    std::ptrdiff_t c_stride = 0;  ///< of c's rows
 };
 
 /// The first 4 Fours rows of a group of 12 with vdpbf16ps, times `Vectors` vectors of columns.
@@ -165,7 +167,7 @@ inline void pair_tile_dot(const PairTile& tile, std::ptrdiff_t rows) {
 }
 
 #if UNITSCALE_AMX
-/// 16 or 32 rows with tdpbf16ps: tiles 0 to 3 hold sums, tiles 4 and 5 rows of A, tiles 6 and 7 columns of B.
+/// Up to 32 rows with tdpbf16ps: tiles 0 to 3 hold sums, tiles 4 and 5 rows of A, tiles 6 and 7 columns of B.
 UNITSCALE_TARGET_AMX inline void configure_tiles() {
     struct alignas(64) {
         std::uint8_t palette = 1, start = 0, reserved[14] = {};
@@ -208,10 +210,15 @@ struct RowsAhead {
     }
 };
 
-/// 16 or 32 rows with tdpbf16ps: tiles 0 to 3 hold sums, 4 and 5 rows of A, 6 and 7 columns of B.
-UNITSCALE_TARGET_AMX inline void pair_tile_matrix(const PairTile& tile, bool two_rows, RowsAhead& rows_ahead) {
+/// Up to 32 rows with tdpbf16ps: tiles 0 to 3 hold sums, 4 and 5 rows of A, 6 and 7 columns of B. C is asked for during
+/// the steps, some rows at each. Asked for all at once it would hold up the loads of tiles: that made products of short
+/// k up to 8 % slower.
+UNITSCALE_TARGET_AMX inline void pair_tile_matrix(const PairTile& tile, std::ptrdiff_t rows, RowsAhead& rows_ahead) {
     RowsAhead ahead = rows_ahead;  // in registers
-    const bool two_columns = tile.width > 16;
+    const float* c = tile.c;
+    const std::ptrdiff_t steps = std::max<std::ptrdiff_t>(1, tile.pairs / 16), c_rows = (32 + steps - 1) / steps;
+    std::ptrdiff_t c_left = c == nullptr ? 0 : rows;
+    const bool two_columns = tile.width > 16, two_rows = rows > 16;
     constexpr long a_bytes = 64, sum_bytes = pair_columns * 4;
     const long b_bytes = static_cast<long>(tile.width) * 4;
     const Pair* a = tile.a;
@@ -222,6 +229,10 @@ UNITSCALE_TARGET_AMX inline void pair_tile_matrix(const PairTile& tile, bool two
     _tile_zero(2);
     _tile_zero(3);
     for (std::ptrdiff_t p = 0; p < tile.pairs; p += 16, a += 256, b += 16 * tile.width) {
+        for (std::ptrdiff_t i = std::min(c_rows, c_left); i > 0; --i, --c_left, c += tile.c_stride) {
+            __builtin_prefetch(c, 1);
+            __builtin_prefetch(c + 16, 1);
+        }
         ahead.ask();
         _tile_loadd(4, a, a_bytes);
         _tile_loadd(6, b, b_bytes);
@@ -288,7 +299,7 @@ void multiply_block_pairs(PairKernel kernel, const BlockProduct<TC>& product, co
                 for (std::ptrdiff_t i = 0; i < height; i += tile_rows) {
                     const std::ptrdiff_t count = std::min(tile_rows, height - i);
                     if constexpr (std::is_same_v<TC, float>)  // C's cache lines arrive while the sums are computed
-                        for (std::ptrdiff_t r = 0; r < count; ++r) {
+                        for (std::ptrdiff_t r = 0; r < count && kernel != PairKernel::matrix; ++r) {
                             __builtin_prefetch(output.c.at(i + r, j), 1);
                             __builtin_prefetch(output.c.at(i + r, j + 16), 1);
                         }
@@ -309,10 +320,11 @@ void multiply_block_pairs(PairKernel kernel, const BlockProduct<TC>& product, co
                     const bool plain = straight && finish.is_plain() && kernel == PairKernel::dot && count % 4 == 0 &&
                                        cols == width && b.coded.weight == nullptr;
                     const Pair* const panel = b.coded.weight != nullptr ? nullptr : b.panel(q) + p0 / 2 * width;
-                    const PairTile tile{pairs,       left + i * pairs,         group * pairs, panel, width,
-                                        sums.data(), plain ? &finish : nullptr};
+                    PairTile tile{pairs, left + i * pairs, group * pairs, panel, width, sums.data()};
+                    if (plain) tile.plain = &finish;
+                    if (straight) tile.c = finish.c, tile.c_stride = finish.c_row;
 #if UNITSCALE_AMX
-                    if (kernel == PairKernel::matrix) pair_tile_matrix(tile, count > 16, ahead);
+                    if (kernel == PairKernel::matrix) pair_tile_matrix(tile, count, ahead);
 #endif
                     if (b.coded.weight != nullptr) {
                         const CodedTile columns{b.coded.block(p0, j), depth, static_cast<std::size_t>(width / 16),
