@@ -65,8 +65,10 @@ TEMPLATE_TEST_CASE("rows of a blocked product have the bits of matmul", "[kernel
                 check_blocks<TestType>(5, 33, 31, 36, quantiser, transposed, skips);
             }
             check_blocks<TestType>(40, 20, 1500, 24, e4, transposed, skips);  // deeper than a block of the kernels
+            check_blocks<TestType>(300, 20, 96, 150, e4, transposed, skips);  // higher; the last rows have no columns
         }
     check_blocks<TestType>(3, 4, 0, 2, e4, false, false);
+    check_blocks<TestType>(300, 4, 0, 300, e4, false, false);
 }
 
 TEST_CASE("a blocked product multiplies by the factor of its operands", "[kernels][matmul]") {

@@ -189,9 +189,9 @@ struct RowsAhead {
     std::ptrdiff_t line = 0, at_once = 0;  ///< the next one, and how many a step asks for
 
     RowsAhead() = default;
-    /// The first `count` rows of `a` [count,k], in `steps` steps.
+    /// The first `count` rows of `a` [count,k], in `steps` steps. An empty k has no step.
     RowsAhead(const PackSource<float>& a, std::ptrdiff_t count, std::ptrdiff_t k, std::ptrdiff_t steps) noexcept {
-        if (count <= 0 || a.col_stride != 1) return;
+        if (count <= 0 || steps == 0 || a.col_stride != 1) return;
         const std::ptrdiff_t bytes = a.functions->element_bytes;
         row = static_cast<const char*>(a.data);
         row_bytes = a.row_stride * bytes;
