@@ -75,6 +75,7 @@ std::vector<Shape> shapes(bool quick) {
     all.push_back({"heads p^T dy", {256, 64, 256, 32, true, false}, Shape::heads});
     for (const std::ptrdiff_t m : {1, 4, 8})
         all.push_back({concatenate("m=", m, " k=1024 n=1024"), {m, 1024, 1024, 1, false, true}, Shape::few_rows});
+    all.push_back({"m=16 k=1024 n=1024 dx", {16, 1024, 1024}, Shape::few_rows});  // B is row-major, and packed
     return all;
 }
 

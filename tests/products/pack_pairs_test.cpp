@@ -31,6 +31,22 @@ TEST_CASE(
         REQUIRE_FALSE(exact_in_bf16(format));  // bf16 has subnormals
 }
 
+TEST_CASE("p3109_k15p8sf is exact in bf16, and rounds as bf16 does from 2^-63 to 2^64") {
+    const FloatFormat format = find_format("p3109_k15p8sf");
+    REQUIRE(exact_in_bf16(format));
+    REQUIRE(format.min_normal() == 0x1p-63f);
+    const float largest = format.max();
+    REQUIRE(largest > 0x1.fap63f);
+    std::size_t compared = 0;
+    for (std::uint32_t word = std::bit_cast<std::uint32_t>(0x1p-63f); word <= std::bit_cast<std::uint32_t>(largest);
+         word += 0x4001, ++compared) {  // a quarter of bf16's step, and one place: ties and their neighbours
+        const float x = std::bit_cast<float>(word);
+        REQUIRE(quantise(format, x) == quantise(bf16, x));
+        REQUIRE(quantise(format, -x) == quantise(bf16, -x));
+    }
+    REQUIRE(compared > 60000);
+}
+
 #if UNITSCALE_X86
 
 namespace {

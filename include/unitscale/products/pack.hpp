@@ -367,8 +367,7 @@ template <class P>
 }
 
 /// Rows of a row-major B that are packed together, each for all panels. Memory is then read along the rows, which may
-/// be pages apart. On a Zen 4 and with k = n = 1024, FP32 products of 16 rows take 0.73 of the time that they took with
-/// one panel after the other.
+/// be pages apart (docs/benchmarks.md, "On a Zen 4"). A B of one or two panels has short rows and is packed whole.
 inline constexpr std::ptrdiff_t right_lines_at_once = 16;
 
 /// Packs B and quantises each element once on the way. Columns of padding are zero. `View`: any view that widen_block
