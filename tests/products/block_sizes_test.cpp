@@ -12,8 +12,8 @@ using namespace unitscale::products;
 
 namespace {
 
-constexpr Caches of(std::size_t level2, std::size_t cores = 1) {
-    return {{{{32 << 10, 1}, {level2, cores}, {16 << 20, 1}}}};
+constexpr Caches of(std::size_t level2, std::size_t cores = 1, std::size_t level3 = 0) {
+    return {{{{32 << 10, 1}, {level2, cores}, {level3, 4}}}};
 }
 
 }  // namespace
@@ -28,6 +28,7 @@ TEST_CASE("blocks fit a core's share of level 2") {
         CHECK(sizes.rows % 12 == 0);
         CHECK(static_cast<std::size_t>(sizes.right) * sizeof(float) <= level2);
         CHECK(static_cast<std::size_t>(sizes.right_pairs) * sizeof(float) / 2 <= level2);
+        CHECK(static_cast<std::size_t>(sizes.right_of_one_block) * sizeof(float) <= level2);
         CHECK(static_cast<std::size_t>(sizes.right_of_few_rows) * sizeof(float) <= level2);
         CHECK(block_sizes_for(of(4 * level2, 4)) == sizes);
     }
@@ -40,6 +41,17 @@ TEST_CASE("larger caches have larger blocks") {
     CHECK(small.right_pairs < large.right_pairs);
 }
 
-TEST_CASE("products use the blocks of the active caches") {
-    CHECK(block_sizes() == block_sizes_for(active_caches()));
+TEST_CASE("packed B may take a quarter of a core's share of level 3, and at most 1 MB of floats") {
+    const auto bytes = [](std::size_t level3) {
+        return static_cast<std::size_t>(block_sizes_for(of(256 << 10, 1, level3)).right) * sizeof(float);
+    };
+    CHECK(bytes(0) == 256 << 10);
+    CHECK(bytes(2 << 20) == 256 << 10);  // a quarter of a fourth is less than level 2
+    CHECK(bytes(8 << 20) == 512 << 10);
+    CHECK(bytes(64 << 20) == 1 << 20);
+    const BlockSizes without = block_sizes_for(of(256 << 10)), with = block_sizes_for(of(256 << 10, 1, 64 << 20));
+    CHECK(with.right_of_one_block == without.right_of_one_block);
+    CHECK(with.right_pairs == without.right_pairs);
 }
+
+TEST_CASE("products use the blocks of the active caches") { CHECK(block_sizes() == block_sizes_for(active_caches())); }

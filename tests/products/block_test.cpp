@@ -69,3 +69,35 @@ TEMPLATE_TEST_CASE("a block product is right beyond its block sizes and its bits
             REQUIRE(worst < (std::is_same_v<TestType, float> ? 2e-5 : 0x1p-8 + 2e-5));
         }
 }
+
+TEMPLATE_TEST_CASE("a transposed A whose lines are far apart gives the bits of a row-major A", "[kernels][matmul]",
+                   float, BFloat16, double) {
+    using P = Accum<TestType>;
+    const std::ptrdiff_t m = block_rows + 7, n = 29, apart = 2048;
+    for (const std::ptrdiff_t k : {std::ptrdiff_t{0}, std::ptrdiff_t{5}, block_depth + 37})
+        for (const Isa isa : {Isa::baseline, active_isa()}) {
+            CAPTURE(k, static_cast<int>(isa));
+            const auto across = test::numbers<TestType>(k * apart, 1, 3), b = test::numbers<TestType>(k * n, 2, 3);
+            std::vector<TestType> along(static_cast<std::size_t>(m * k));
+            for (std::ptrdiff_t i = 0; i < m; ++i)
+                for (std::ptrdiff_t p = 0; p < k; ++p)
+                    along[static_cast<std::size_t>(i * k + p)] = across[static_cast<std::size_t>(p * apart + i)];
+            std::vector<P> packed(static_cast<std::size_t>(packed_right_size<P>(isa, k, n)));
+            const auto panels =
+                pack_right(isa, MatrixView<const TestType>{b.data(), n, 1}, k, n, nullptr, packed.data());
+            const auto product_of = [&](const MatrixView<const TestType>& a) {
+                std::vector<TestType> c(static_cast<std::size_t>(m * n), TestType(7));
+                BlockProduct<TestType> product;
+                product.m = m;
+                product.a = a;
+                product.b = panels;
+                product.c = {c.data(), n, 1};
+                const auto size = static_cast<std::size_t>(block_scratch_size<TestType>(isa, m, n, k));
+                std::vector<P> scratch(size + 1, P(-77));
+                multiply_block(isa, product, scratch.data());
+                REQUIRE(scratch.back() == P(-77));
+                return c;
+            };
+            REQUIRE(product_of({across.data(), 1, apart}) == product_of({along.data(), k, 1}));
+        }
+}

@@ -295,6 +295,21 @@ TEST_CASE("large products are cut between threads along the longer side, small o
     REQUIRE((heads.parts == 4 && heads.rows == 1 && heads.cols == 1));
 }
 
+TEST_CASE("B is packed in equal parts of whole tiles that exceed the limit by an eighth at most", "[kernels][matmul]") {
+    CHECK(right_strip(1024, 1024, 24) == 1024);
+    CHECK(right_strip(1024, 1000, 24) == 1024);  // not 984 columns and 40
+    CHECK(right_strip(1024, 512, 24) == 528);
+    CHECK(right_strip(1024, 500, 32) == 512);
+    CHECK(right_strip(1200, 1024, 32) == 608);
+    CHECK(right_strip(100, 8, 32) == 32);
+    for (std::ptrdiff_t cols = 1; cols < 400; ++cols)
+        for (const std::ptrdiff_t limit : {0, 24, 50, 100, 399}) {
+            const std::ptrdiff_t strip = right_strip(cols, limit, 24);
+            REQUIRE((strip == cols || strip % 24 == 0));
+            REQUIRE(strip <= std::max<std::ptrdiff_t>(24, limit + limit / 8 + 23));
+        }
+}
+
 TEST_CASE("a product takes its scratch from the pool and a second one asks the system for nothing",
           "[kernels][matmul]") {
     MemoryPool pool;

@@ -33,14 +33,28 @@ struct BlockProduct {
     const P* col_scale = nullptr;
 };
 
+/// Columns of a transposed A that are packed together, each for all tiles.
+inline constexpr std::ptrdiff_t left_lines_at_once = 16;
+
+/// Elements between packed tiles of A. Without the sixteen, the tiles of 512 columns of k would begin in one set of
+/// level 1, which holds fewer.
+[[nodiscard]] constexpr std::ptrdiff_t left_panel_size(std::ptrdiff_t tile_rows, std::ptrdiff_t k) noexcept {
+    return tile_rows * std::min(k, block_depth) + 16;
+}
+/// Elements that `rows` packed rows of A take.
+[[nodiscard]] constexpr std::ptrdiff_t packed_left_size(std::ptrdiff_t tile_rows, std::ptrdiff_t rows,
+                                                        std::ptrdiff_t k) noexcept {
+    return round_up((rows + tile_rows - 1) / tile_rows * left_panel_size(tile_rows, k), 16);
+}
+
 /// Elements of scratch that `multiply_block` needs: packed rows of A, and sums in P where C cannot hold them.
 template <class TC>
 [[nodiscard]] std::ptrdiff_t block_scratch_size(Isa isa, std::ptrdiff_t m, std::ptrdiff_t n,
                                                 std::ptrdiff_t k) noexcept {
     const std::ptrdiff_t rows = std::min(round_up(m, 4), block_sizes().rows);
-    const std::ptrdiff_t left = rows * std::min(k, block_depth);
     const bool sums = !std::is_same_v<TC, Accum<TC>> && k > block_depth;
-    return round_up(left, 16) + (sums ? rows * round_up(n, tile_shape(isa).template columns<Accum<TC>>()) : 0);
+    return packed_left_size(tile_shape(isa).rows, rows, k) +
+           (sums ? rows * round_up(n, tile_shape(isa).template columns<Accum<TC>>()) : 0);
 }
 
 /// C as tiles read and write it that are not computed in place.
@@ -79,17 +93,21 @@ void multiply_block(Isa isa, const BlockProduct<TC>& product, Accum<TC>* scratch
     const TileShape shape = tile_shape(isa);
     const RightPanels<P>& b = product.b;
     const std::ptrdiff_t k = b.k, tile_rows = shape.rows, lanes = b.lanes, most_rows = block_sizes().rows;
-    const std::ptrdiff_t panel_size = tile_rows * std::min(k, block_depth);
+    const std::ptrdiff_t panel_size = left_panel_size(tile_rows, k);
     // Rows of A with elements of type P, contiguous along k and not quantised, are read in place. Not so where they are
     // whole pages apart: the rows of a tile then fall into one set of level 1, which holds fewer.
     const bool crowds = product.m > 4 && product.a.row_stride * static_cast<std::ptrdiff_t>(sizeof(P)) % 4096 == 0;
     const bool in_place = product.a.widened() && product.round_a == nullptr && product.a.col_stride == 1 && !crowds;
+    // A tile's part of a line of a transposed A is a quarter of a cache line. Where lines are half a page apart or
+    // more, level 1 would lose the rest before the next tile is packed. So some lines are packed for all tiles.
+    const bool apart = product.a.row_stride == 1 && tile_rows * static_cast<std::ptrdiff_t>(sizeof(P)) < 48 &&
+                       product.a.col_stride * product.a.functions->element_bytes >= 2048;
     const bool coded = b.coded.weight != nullptr;           // of one row of A
     const bool any_rows = coded || b.in_place_column != 0;  // tiles of any number of rows
     const bool direct_c = std::is_same_v<TC, P> && product.c.col_stride == 1;
     // Where k is cut into parts, tiles pass their sums from part to part in P: in C, or here if C's type is narrower.
     P* const sums = !std::is_same_v<TC, P> && k > block_depth
-                        ? scratch + round_up(std::min(round_up(product.m, 4), most_rows) * block_depth, 16)
+                        ? scratch + packed_left_size(tile_rows, std::min(round_up(product.m, 4), most_rows), k)
                         : nullptr;
     const std::ptrdiff_t sums_row = b.count() * b.width;
     alignas(64) std::array<P, static_cast<std::size_t>(max_tile_rows * max_tile_columns<P>)> buffer;
@@ -100,14 +118,24 @@ void multiply_block(Isa isa, const BlockProduct<TC>& product, Accum<TC>* scratch
         std::ptrdiff_t p0 = product.first_k;
         do {  // runs once for k = 0 too
             const std::ptrdiff_t depth = std::min(block_depth - p0 % block_depth, k - p0);
-            for (std::ptrdiff_t i = 0, q = 0; i < height; i += tile_rows, ++q) {
-                const PackSource<P> rows = product.a.block(i0 + i, p0);
-                const std::ptrdiff_t count = std::min(tile_rows, height - i);
-                auto& panel = left[static_cast<std::size_t>(q)];
-                if (in_place && (any_rows || count % 4 == 0))
-                    panel = {rows.template view<P>().data, rows.row_stride, 1};
-                else panel = rows.functions->left(isa, rows, count, depth, product.round_a, scratch + q * panel_size);
-            }
+            const std::ptrdiff_t lines = apart ? left_lines_at_once : std::max<std::ptrdiff_t>(depth, 1);
+            for (std::ptrdiff_t p = 0; p == 0 || p < depth; p += lines)
+                for (std::ptrdiff_t i = 0, q = 0; i < height; i += tile_rows, ++q) {
+                    const PackSource<P> rows = product.a.block(i0 + i, p0 + p);
+                    const std::ptrdiff_t count = std::min(tile_rows, height - i);
+                    auto& panel = left[static_cast<std::size_t>(q)];
+                    if (in_place && (any_rows || count % 4 == 0)) {
+                        panel = {rows.template view<P>().data, rows.row_stride, 1};
+                        continue;
+                    }
+                    if (apart && i % 16 == 0)  // the cache lines after the next
+                        for (std::ptrdiff_t l = 0; l < std::min(lines, depth - p); ++l)
+                            __builtin_prefetch(rows.block(std::min(i + 32, height - 1) - i, l).data);
+                    P* const out = scratch + q * panel_size + p * round_up(count, 4);
+                    const auto part =
+                        rows.functions->left(isa, rows, count, std::min(lines, depth - p), product.round_a, out);
+                    if (p == 0) panel = part;
+                }
             const TileOutput<TC> output{isa, product.c.block(i0, 0)};
             const bool first = p0 == product.first_k, last = p0 + depth == k;
             TileProduct<P> tile;

@@ -16,24 +16,27 @@ inline constexpr std::ptrdiff_t block_depth = 512;
 
 /// Sizes of the blocks of a product, in elements. They change times, never bits.
 struct BlockSizes {
-    std::ptrdiff_t rows = block_rows;      ///< rows of A that the float kernels pack together
-    std::ptrdiff_t right = 0;              ///< B that a thread packs at a time, as floats
-    std::ptrdiff_t right_pairs = 0;        ///< likewise, as pairs of bf16
-    std::ptrdiff_t right_of_few_rows = 0;  ///< likewise, for few rows of A
+    std::ptrdiff_t rows = block_rows;       ///< rows of A that the float kernels pack together
+    std::ptrdiff_t right = 0;               ///< B that a thread packs at a time, as floats
+    std::ptrdiff_t right_of_one_block = 0;  ///< likewise, where all rows of A are packed together
+    std::ptrdiff_t right_pairs = 0;         ///< likewise, as pairs of bf16
+    std::ptrdiff_t right_of_few_rows = 0;   ///< likewise, for few rows of A
     friend constexpr bool operator==(const BlockSizes&, const BlockSizes&) = default;
 };
 
-/// The sizes for some caches. Packed B is as large as a core's share of level 2. Half of it was 5 % slower at n = 2048
-/// on a Zen 4, a quarter of it 15 %: A is packed again for every part of B. It is at most 1 MB of floats, with which a
-/// processor with 2 MB was measured. With few rows of A, packing B is most of the work, so packed B must not leave the
-/// cache.
+/// The sizes for some caches. Packed B is as large as a core's share of level 2, or a quarter of its share of level 3.
+/// Half of level 2 was 5 % slower at n = 2048 on a Zen 4, a quarter of it 15 %: A is packed again for every part of B.
+/// Packed B is at most 1 MB of floats, with which a processor with 2 MB was measured. Packed rows of A take half of
+/// level 2. Few rows of A read packed B once, and packing B is most of their work. So packed B must not leave level 2.
 /// Test: tests/products/block_sizes_test.cpp
 [[nodiscard]] constexpr BlockSizes block_sizes_for(const Caches& caches) noexcept {
     constexpr auto element = static_cast<std::ptrdiff_t>(sizeof(float));
     const auto level2 = static_cast<std::ptrdiff_t>(caches.level(2).share());
-    const std::ptrdiff_t rows = level2 / 4 / (block_depth * element) / 12 * 12;
+    const auto level3 = static_cast<std::ptrdiff_t>(caches.level(3).share());
+    const std::ptrdiff_t rows = level2 / 2 / (block_depth * element) / 12 * 12;
     return {.rows = std::clamp<std::ptrdiff_t>(rows, 12, block_rows),
-            .right = std::min<std::ptrdiff_t>(level2 / element, 1 << 18),
+            .right = std::min<std::ptrdiff_t>(std::max(level2, level3 / 4) / element, 1 << 18),
+            .right_of_one_block = std::min<std::ptrdiff_t>(level2 / element, 1 << 18),
             .right_pairs = level2 / (element / 2),
             .right_of_few_rows = std::min<std::ptrdiff_t>(level2 / 4 / element, 1 << 17)};
 }

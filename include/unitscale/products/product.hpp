@@ -165,6 +165,14 @@ struct MatmulPartition {
     return best;
 }
 
+/// Columns of B that are packed together: an equal part of `cols`, in whole tiles. It may exceed `limit` by an eighth,
+/// because A is read again for every part.
+[[nodiscard]] constexpr std::ptrdiff_t right_strip(std::ptrdiff_t cols, std::ptrdiff_t limit,
+                                                   std::ptrdiff_t tile_cols) noexcept {
+    const std::ptrdiff_t most = std::max(limit + limit / 8, tile_cols), parts = (cols + most - 1) / most;
+    return std::min(cols, round_up((cols + parts - 1) / parts, tile_cols));
+}
+
 /// The product of operands of any element type, codes included, without stochastic rounding. A pair kernel requires
 /// that T's sums are float and that quantised operands are exact in bf16.
 template <class T>
@@ -196,12 +204,14 @@ void matmul_packed(const Execution& execution, Isa isa, PairKernel pairs, const 
     const bool column_major =
         few_rows && !paired && b.widened() && columns_in_place(isa, args.m, b.template view<P>(), round_b);
     const BlockSizes& sizes = block_sizes();
-    const std::ptrdiff_t limit = few_rows ? sizes.right_of_few_rows : paired ? sizes.right_pairs : sizes.right;
-    const std::ptrdiff_t strip = std::min(
-        most_cols, in_registers ? most_cols
-                   : column_major
-                       ? 2 * tile_cols
-                       : std::max(tile_cols, limit / std::max<std::ptrdiff_t>(depth, 1) / tile_cols * tile_cols));
+    const std::ptrdiff_t limit = few_rows               ? sizes.right_of_few_rows
+                                 : paired               ? sizes.right_pairs
+                                 : args.m <= sizes.rows ? sizes.right_of_one_block
+                                                        : sizes.right;
+    const std::ptrdiff_t strip = in_registers ? most_cols
+                                 : column_major
+                                     ? std::min(most_cols, 2 * tile_cols)
+                                     : right_strip(most_cols, limit / std::max<std::ptrdiff_t>(depth, 1), tile_cols);
     const std::ptrdiff_t right_size = in_registers ? pair_buffer
                                       : paired     ? pair_buffer + packed_right_pairs_size(depth, strip)
                                                    : round_up(packed_right_size<P>(isa, depth, strip), 16);
