@@ -2,8 +2,9 @@
 // GFLOP/s (2 m n k / time) of the product kernel in every precision, beside Eigen and, where the build found them,
 // OpenBLAS and oneDNN. Ratios of related results follow. `bash bench/matmul.sh` builds and runs it. Google Benchmark
 // runs one benchmark after the other. On a machine with a clock or neighbours that change within the minute, the ratios
-// would include that change. So this program has its own loop: all contenders of a shape in turn, again and again. A
-// ratio is the median of the ratios of times from one round. With one thread, times are processor times of this
+// would include that change. So this program has its own loop: all contenders of a shape in turn, again and again, in
+// another order each time. A host may slow its machines down at intervals, which would meet the same contender each
+// time. A ratio is the median of the ratios of times from one round. With one thread, times are processor times of this
 // process. With more threads they are wall-clock times.
 #include "measure.hpp"
 #include "product_peers.hpp"
@@ -27,6 +28,7 @@
 #include <fstream>
 #include <map>
 #include <memory>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -267,9 +269,14 @@ void measure(std::vector<Contender>& contenders, const Settings& settings) {
         const double once = seconds_of(contender, 2, settings.threads);
         contender.repeats = static_cast<std::ptrdiff_t>(std::clamp(settings.seconds / std::max(once, 1e-8), 1.0, 1e6));
     }
-    for (int round = 0; round < settings.rounds; ++round)
-        for (Contender& contender : contenders)
-            contender.times.push_back(seconds_of(contender, contender.repeats, settings.threads));
+    std::vector<Contender*> order;
+    for (Contender& contender : contenders) order.push_back(&contender);
+    std::mt19937 random(1);
+    for (int round = 0; round < settings.rounds; ++round) {
+        std::shuffle(order.begin(), order.end(), random);
+        for (Contender* const contender : order)
+            contender->times.push_back(seconds_of(*contender, contender->repeats, settings.threads));
+    }
 }
 
 /// Speed of `ours` as a multiple of the speed of `peer`.
