@@ -211,6 +211,30 @@ UNITSCALE_TARGET_AVX2 inline void transpose_square_avx2(const float* in, std::pt
     for (std::ptrdiff_t j = 0; j < 8; ++j, out += out_row) _mm256_storeu_ps(out, rows[j]);
 }
 
+/// The same for 8 lines of 8 `squares` elements, quantised. The kind of rounding is tested once for each square.
+template <class T>
+UNITSCALE_TARGET_AVX2 void transpose_squares_avx2(const T* in, std::ptrdiff_t row, std::ptrdiff_t squares, float* out,
+                                                  std::ptrdiff_t out_row, const RegisterQuantiser& constants) noexcept {
+    const RegisterQuantiser quantiser = constants;
+    for (; squares > 0; --squares, in += 8, out += 8 * out_row) {
+        __m256 rows[8];
+#pragma GCC unroll 8
+        for (std::ptrdiff_t i = 0; i < 8; ++i) rows[i] = load_eight(in + i * row);
+        if (quantiser.kind == RegisterQuantisation::by_exponent) {
+#pragma GCC unroll 8
+            for (std::ptrdiff_t i = 0; i < 8; ++i)
+                rows[i] = quantise_in_register<RegisterQuantisation::by_exponent>(quantiser, rows[i]);
+        } else if (quantiser.kind == RegisterQuantisation::by_word) {
+#pragma GCC unroll 8
+            for (std::ptrdiff_t i = 0; i < 8; ++i)
+                rows[i] = quantise_in_register<RegisterQuantisation::by_word>(quantiser, rows[i]);
+        }
+        transpose_eight(rows);
+#pragma GCC unroll 8
+        for (std::ptrdiff_t j = 0; j < 8; ++j) _mm256_storeu_ps(out + j * out_row, rows[j]);
+    }
+}
+
 /// out[i out_row + j] = in[i row + j], quantised; with avx2 or avx512. `in` may equal `out`.
 /// Test: tests/products/quantise_lines_test.cpp
 template <class T>
@@ -220,14 +244,21 @@ void copy_lines(Isa isa, const LineBlock<T>& block, const RegisterQuantiser& qua
 }
 
 /// out[j out_row + i] = in[i row + j]. Here `padded` is the number of lines and of zero lines beside them. Blocks that
-/// are not whole squares of unquantised floats pass through a buffer of one square in the level 1 cache.
+/// are not whole squares pass through a buffer of one square in the level 1 cache. With AVX-512 quantised squares do,
+/// too.
 template <class T>
 void transpose_lines(Isa isa, const LineBlock<T>& block, const RegisterQuantiser& quantiser) {
     const std::ptrdiff_t side = isa == Isa::avx512 ? 16 : 8;
     alignas(64) float buffer[16 * 16];
     const auto transpose_square = isa == Isa::avx512 ? transpose_square_avx512 : transpose_square_avx2;
-    for (std::ptrdiff_t i = 0; i < block.padded; i += side)
-        for (std::ptrdiff_t j = 0; j < block.length; j += side) {
+    for (std::ptrdiff_t i = 0; i < block.padded; i += side) {
+        std::ptrdiff_t j = 0;
+        if (isa != Isa::avx512 && i + side <= block.lines) {
+            j = block.length / side * side;
+            transpose_squares_avx2(block.in + i * block.row, block.row, j / side, block.out + i, block.out_row,
+                                   quantiser);
+        }
+        for (; j < block.length; j += side) {
             const std::ptrdiff_t lines = std::clamp<std::ptrdiff_t>(block.lines - i, 0, side);
             const std::ptrdiff_t length = std::min(side, block.length - j), padded = std::min(side, block.padded - i);
             float* const out = block.out + j * block.out_row + i;
@@ -254,6 +285,7 @@ void transpose_lines(Isa isa, const LineBlock<T>& block, const RegisterQuantiser
                 std::memcpy(out + l * block.out_row, transposed + l * side,
                             static_cast<std::size_t>(padded) * sizeof(float));
         }
+    }
 }
 
 #endif
