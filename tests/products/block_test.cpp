@@ -70,8 +70,7 @@ TEMPLATE_TEST_CASE("a block product is right beyond its block sizes and its bits
         }
 }
 
-TEMPLATE_TEST_CASE("a transposed A whose lines are far apart gives the bits of a row-major A", "[kernels][matmul]",
-                   float, BFloat16, double) {
+TEMPLATE_TEST_CASE("A by columns far apart gives the bits of A by rows", "[kernels][matmul]", float, BFloat16, double) {
     using P = Accum<TestType>;
     const std::ptrdiff_t m = block_rows + 7, n = 29, apart = 2048;
     for (const std::ptrdiff_t k : {std::ptrdiff_t{0}, std::ptrdiff_t{5}, block_depth + 37})

@@ -33,9 +33,6 @@ struct BlockProduct {
     const P* col_scale = nullptr;
 };
 
-/// Columns of a transposed A that are packed together, each for all tiles.
-inline constexpr std::ptrdiff_t left_lines_at_once = 16;
-
 /// Elements between packed tiles of A. Without the sixteen, the tiles of 512 columns of k would begin in one set of
 /// level 1, which holds fewer.
 [[nodiscard]] constexpr std::ptrdiff_t left_panel_size(std::ptrdiff_t tile_rows, std::ptrdiff_t k) noexcept {
@@ -45,6 +42,27 @@ inline constexpr std::ptrdiff_t left_lines_at_once = 16;
 [[nodiscard]] constexpr std::ptrdiff_t packed_left_size(std::ptrdiff_t tile_rows, std::ptrdiff_t rows,
                                                         std::ptrdiff_t k) noexcept {
     return round_up((rows + tile_rows - 1) / tile_rows * left_panel_size(tile_rows, k), 16);
+}
+
+/// Columns of a transposed A that `pack_left_by_lines` packs together, each for all tiles.
+inline constexpr std::ptrdiff_t left_lines_at_once = 16;
+
+/// Packs `rows` rows and k columns of a transposed A into tiles that are `panel_size` elements apart: some columns for
+/// all tiles, then the next columns. A column is a line in memory. A tile has the layout of `pack_left`.
+template <class P>
+void pack_left_by_lines(Isa isa, const PackSource<P>& a, std::ptrdiff_t rows, std::ptrdiff_t k,
+                        const Quantiser* quantiser, std::ptrdiff_t tile_rows, std::ptrdiff_t panel_size, P* out) {
+    for (std::ptrdiff_t p = 0; p < k; p += left_lines_at_once) {
+        const std::ptrdiff_t lines = std::min(left_lines_at_once, k - p);
+        for (std::ptrdiff_t i = 0, q = 0; i < rows; i += tile_rows, ++q) {
+            if (i % 16 == 0)  // asks for the cache lines after the next
+                for (std::ptrdiff_t l = 0; l < lines; ++l)
+                    __builtin_prefetch(a.block(std::min(i + 32, rows - 1), p + l).data);
+            const std::ptrdiff_t count = std::min(tile_rows, rows - i);
+            static_cast<void>(a.functions->left(isa, a.block(i, p), count, lines, quantiser,
+                                                out + q * panel_size + p * round_up(count, 4)));
+        }
+    }
 }
 
 /// Elements of scratch that `multiply_block` needs: packed rows of A, and sums in P where C cannot hold them.
@@ -98,8 +116,8 @@ void multiply_block(Isa isa, const BlockProduct<TC>& product, Accum<TC>* scratch
     // whole pages apart: the rows of a tile then fall into one set of level 1, which holds fewer.
     const bool crowds = product.m > 4 && product.a.row_stride * static_cast<std::ptrdiff_t>(sizeof(P)) % 4096 == 0;
     const bool in_place = product.a.widened() && product.round_a == nullptr && product.a.col_stride == 1 && !crowds;
-    // A tile's part of a line of a transposed A is a quarter of a cache line. Where lines are half a page apart or
-    // more, level 1 would lose the rest before the next tile is packed. So some lines are packed for all tiles.
+    // With tiles of four rows, a tile's part of a line of a transposed A is a quarter of a cache line (half of it in
+    // double). Where lines are half a page apart or more, level 1 would lose the rest before the next tile is packed.
     const bool apart = product.a.row_stride == 1 && tile_rows * static_cast<std::ptrdiff_t>(sizeof(P)) < 48 &&
                        product.a.col_stride * product.a.functions->element_bytes >= 2048;
     const bool coded = b.coded.weight != nullptr;           // of one row of A
@@ -118,24 +136,19 @@ void multiply_block(Isa isa, const BlockProduct<TC>& product, Accum<TC>* scratch
         std::ptrdiff_t p0 = product.first_k;
         do {  // runs once for k = 0 too
             const std::ptrdiff_t depth = std::min(block_depth - p0 % block_depth, k - p0);
-            const std::ptrdiff_t lines = apart ? left_lines_at_once : std::max<std::ptrdiff_t>(depth, 1);
-            for (std::ptrdiff_t p = 0; p == 0 || p < depth; p += lines)
-                for (std::ptrdiff_t i = 0, q = 0; i < height; i += tile_rows, ++q) {
-                    const PackSource<P> rows = product.a.block(i0 + i, p0 + p);
-                    const std::ptrdiff_t count = std::min(tile_rows, height - i);
-                    auto& panel = left[static_cast<std::size_t>(q)];
-                    if (in_place && (any_rows || count % 4 == 0)) {
-                        panel = {rows.template view<P>().data, rows.row_stride, 1};
-                        continue;
-                    }
-                    if (apart && i % 16 == 0)  // the cache lines after the next
-                        for (std::ptrdiff_t l = 0; l < std::min(lines, depth - p); ++l)
-                            __builtin_prefetch(rows.block(std::min(i + 32, height - 1) - i, l).data);
-                    P* const out = scratch + q * panel_size + p * round_up(count, 4);
-                    const auto part =
-                        rows.functions->left(isa, rows, count, std::min(lines, depth - p), product.round_a, out);
-                    if (p == 0) panel = part;
-                }
+            if (apart)
+                pack_left_by_lines(isa, product.a.block(i0, p0), height, depth, product.round_a, tile_rows, panel_size,
+                                   scratch);
+            for (std::ptrdiff_t i = 0, q = 0; i < height; i += tile_rows, ++q) {
+                const PackSource<P> rows = product.a.block(i0 + i, p0);
+                const std::ptrdiff_t count = std::min(tile_rows, height - i);
+                auto& panel = left[static_cast<std::size_t>(q)];
+                P* const packed = scratch + q * panel_size;
+                if (apart) panel = {packed, 1, round_up(count, 4)};
+                else if (in_place && (any_rows || count % 4 == 0))
+                    panel = {rows.template view<P>().data, rows.row_stride, 1};
+                else panel = rows.functions->left(isa, rows, count, depth, product.round_a, packed);
+            }
             const TileOutput<TC> output{isa, product.c.block(i0, 0)};
             const bool first = p0 == product.first_k, last = p0 + depth == k;
             TileProduct<P> tile;

@@ -200,18 +200,8 @@ UNITSCALE_TARGET_AVX2 void copy_lines_avx2(const LineBlock<T>& block, const Regi
     }
 }
 
-/// out[j out_row + i] = in[i row + j] for 8 lines of 8 floats.
-UNITSCALE_TARGET_AVX2 inline void transpose_square_avx2(const float* in, std::ptrdiff_t row, float* out,
-                                                        std::ptrdiff_t out_row) noexcept {
-    __m256 rows[8];
-#pragma GCC unroll 8
-    for (std::ptrdiff_t i = 0; i < 8; ++i, in += row) rows[i] = _mm256_loadu_ps(in);
-    transpose_eight(rows);
-#pragma GCC unroll 8
-    for (std::ptrdiff_t j = 0; j < 8; ++j, out += out_row) _mm256_storeu_ps(out, rows[j]);
-}
-
-/// The same for 8 lines of 8 `squares` elements, quantised. The kind of rounding is tested once for each square.
+/// out[j out_row + i] = in[i row + j], quantised, for eight lines. A line has `squares` times eight elements. The kind
+/// of rounding is tested once for every eight of them.
 template <class T>
 UNITSCALE_TARGET_AVX2 void transpose_squares_avx2(const T* in, std::ptrdiff_t row, std::ptrdiff_t squares, float* out,
                                                   std::ptrdiff_t out_row, const RegisterQuantiser& constants) noexcept {
@@ -233,6 +223,12 @@ UNITSCALE_TARGET_AVX2 void transpose_squares_avx2(const T* in, std::ptrdiff_t ro
 #pragma GCC unroll 8
         for (std::ptrdiff_t j = 0; j < 8; ++j) _mm256_storeu_ps(out + j * out_row, rows[j]);
     }
+}
+
+/// out[j out_row + i] = in[i row + j] for 8 lines of 8 floats.
+UNITSCALE_TARGET_AVX2 inline void transpose_square_avx2(const float* in, std::ptrdiff_t row, float* out,
+                                                        std::ptrdiff_t out_row) noexcept {
+    transpose_squares_avx2(in, row, 1, out, out_row, {});
 }
 
 /// out[i out_row + j] = in[i row + j], quantised; with avx2 or avx512. `in` may equal `out`.
