@@ -31,6 +31,7 @@
 #include <unitscale/base/cpu.hpp>
 #include <unitscale/base/crc32.hpp>
 #include <unitscale/base/error.hpp>
+#include <unitscale/base/huge_pages.hpp>
 #include <unitscale/base/machine_memory.hpp>
 #include <unitscale/base/memory.hpp>
 #include <unitscale/base/multiply_add.hpp>
