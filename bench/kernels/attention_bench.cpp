@@ -3,6 +3,7 @@
 #include "measure.hpp"
 
 #include <unitscale/base/caches.hpp>
+#include <unitscale/base/huge_pages.hpp>
 #include <unitscale/base/random.hpp>
 #include <unitscale/base/wait_briefly.hpp>
 #include <unitscale/kernels/attention.hpp>
@@ -67,7 +68,7 @@ void measure(const Sizes& shape, int threads, int rounds) {
     gradients.dk = view(dk.data());
     gradients.dv = view(dv.data());
 
-    MemoryPool pool;
+    MemoryPool pool(huge_page_advice());
     const Execution execution{threads, &pool};
     constexpr std::ptrdiff_t n = 512;
     const std::vector<float> a = numbers(n * n, 5), b = numbers(n * n, 6);

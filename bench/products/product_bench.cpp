@@ -9,6 +9,7 @@
 #include "measure.hpp"
 #include "product_peers.hpp"
 
+#include <unitscale/base/huge_pages.hpp>
 #include <unitscale/base/random.hpp>
 #include <unitscale/base/wait_briefly.hpp>
 #include <unitscale/kernels/coding.hpp>
@@ -435,7 +436,7 @@ int run(int argc, char** argv) {
 #if UNITSCALE_BENCH_ONEDNN
     std::printf("oneDNN: %s\n", bench::onednn_isa());
 #endif
-    MemoryPool pool;
+    MemoryPool pool(huge_page_advice());
     std::map<std::string, std::vector<Contender>> measured;
     std::vector<Shape> all;
     for (Shape& shape : shapes(settings.quick)) {

@@ -4,6 +4,7 @@
 #include "support/catch.hpp"
 
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <new>
@@ -38,6 +39,36 @@ TEST_CASE("huge pages are on or off, and any other text is an error") {
     for (const char* wrong : {"", "yes", "On", "off "})
         CHECK_THROWS_WITH(parse_huge_pages(wrong),
                           "UNITSCALE_HUGE_PAGES: is '" + std::string(wrong) + "'; expected on or off");
+}
+
+TEST_CASE("a pool with the advice of the environment serves large blocks, and the advice comes once for each region") {
+    static int calls = 0;
+    static std::uintptr_t last = 0;
+    calls = 0;
+    MemoryPool counted([](void* data, std::size_t bytes) noexcept {
+        ++calls;
+        last = reinterpret_cast<std::uintptr_t>(data);
+        return bytes >= MemoryPool::large_block_bytes;
+    });
+    void* const small = counted.allocate(1000);
+    CHECK(calls == 0);
+    void* const large = counted.allocate(MemoryPool::large_block_bytes);
+    CHECK(calls == 1);
+    CHECK(last % huge_page_bytes == 0);
+    CHECK(reinterpret_cast<std::uintptr_t>(large) - last < huge_page_bytes);
+    counted.deallocate(large, MemoryPool::large_block_bytes);
+    CHECK(counted.allocate(MemoryPool::large_block_bytes) == large);
+    CHECK(calls == 1);
+    counted.deallocate(large, MemoryPool::large_block_bytes);
+    counted.deallocate(small, 1000);
+
+    MemoryPool pool(huge_page_advice());
+    constexpr std::size_t bytes = 3 * huge_page_bytes;
+    void* const block = pool.allocate(bytes);
+    std::memset(block, 3, bytes);
+    const char* const wanted = std::getenv("UNITSCALE_HUGE_PAGES");
+    CHECK((huge_page_advice() == nullptr) == (wanted != nullptr && std::string(wanted) == "off"));
+    pool.deallocate(block, bytes);
 }
 
 TEST_CASE("memory for which huge pages were asked keeps its contents, and Linux lists the request") {

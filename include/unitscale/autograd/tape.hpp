@@ -12,6 +12,7 @@
 #include <unitscale/autograd/recorded_graph.hpp>
 #include <unitscale/autograd/site_counter.hpp>
 #include <unitscale/autograd/variable.hpp>
+#include <unitscale/base/huge_pages.hpp>
 #include <unitscale/base/memory.hpp>
 #include <unitscale/base/parallel.hpp>
 #include <unitscale/scaling/element.hpp>
@@ -461,7 +462,7 @@ Tape<T>::Tape(const Recipe& recipe, ScalingState& state, int threads)
     : recipe_(checked_recipe(recipe, threads)),
       state_(&state),
       threads_(threads),
-      pool_(std::make_shared<MemoryPool>()),
+      pool_(std::make_shared<MemoryPool>(huge_page_advice())),
       handles_(new HandleTable<T>(this)),
       sites_(state),
       scales_(recipe.propagate, state) {}

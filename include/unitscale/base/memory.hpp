@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <unitscale/base/huge_pages.hpp>
-
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -21,6 +19,13 @@ namespace unitscale {
 /// Alignment of every buffer of the library: a cache line, and a 512-bit vector.
 inline constexpr std::size_t buffer_alignment = 64;
 
+/// Bytes of a huge page of x86-64, and of 64-bit ARM with pages of 4 KB.
+inline constexpr std::size_t huge_page_bytes = std::size_t{1} << 21;
+
+/// Tells the system how memory will be used, which begins at a multiple of `huge_page_bytes`. Returns whether the
+/// system took note. Contents stay.
+using MemoryAdvice = bool (*)(void* data, std::size_t bytes) noexcept;
+
 /// Whether AddressSanitizer watches the build.
 #if defined(__SANITIZE_ADDRESS__)
 inline constexpr bool watches_addresses = true;
@@ -32,14 +37,15 @@ inline constexpr bool watches_addresses = false;
 
 /// A cache of memory blocks by size class. Each power of two has four classes, so at most a quarter of a block is
 /// unused. A returned block is kept for the next request of its class. A loop with equal sizes in each step therefore
-/// calls the system's allocator in its first step only. Blocks of `large_block_bytes` or more are cut from regions in
-/// huge pages, one behind another (huge_pages.hpp). Thread-safe.
+/// calls the system's allocator in its first step only. Blocks of `large_block_bytes` or more are cut from regions, one
+/// behind another, so they may share huge pages. A tape's pool asks for these (huge_pages.hpp). Thread-safe.
 /// Units: bytes. Test: tests/base/memory_test.cpp
 class MemoryPool {
 public:
     static constexpr std::size_t large_block_bytes = std::size_t{1} << 18;
 
-    MemoryPool() = default;
+    /// `advice` is given for each region; null: none.
+    explicit MemoryPool(MemoryAdvice advice = nullptr) noexcept : advice_(advice) {}
     MemoryPool(const MemoryPool&) = delete;
     MemoryPool& operator=(const MemoryPool&) = delete;
     ~MemoryPool() { trim(); }
@@ -130,7 +136,7 @@ private:
             // AddressSanitizer knows the end of what the system gave. So each block has a region then.
             const std::size_t size = watches_addresses ? buffer_alignment + bytes : pages * huge_page_bytes;
             void* const memory = ::operator new (size, std::align_val_t{huge_page_bytes});
-            if (asks_) ask_for_huge_pages(memory, size);
+            if (advice_ != nullptr) advice_(memory, size);
             region = regions_ = ::new (memory) Region{.next = regions_, .bytes = size};
             region_bytes_ += size;
         }
@@ -162,7 +168,7 @@ private:
     std::array<std::vector<void*>, 4 * 56> free_{};
     std::array<std::size_t, 4 * 56> counts_{};
     Region* regions_ = nullptr;
-    bool asks_ = wants_huge_pages();
+    MemoryAdvice advice_;
     std::size_t region_bytes_ = 0;
     std::size_t live_bytes_ = 0;
     std::size_t peak_bytes_ = 0;
