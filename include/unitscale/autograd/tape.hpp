@@ -13,7 +13,6 @@
 #include <unitscale/autograd/site_counter.hpp>
 #include <unitscale/autograd/variable.hpp>
 #include <unitscale/base/huge_pages.hpp>
-#include <unitscale/base/memory.hpp>
 #include <unitscale/base/parallel.hpp>
 #include <unitscale/scaling/element.hpp>
 #include <unitscale/scaling/recipe.hpp>
@@ -43,7 +42,7 @@ template <class T>
 class Tape {
 public:
     /// Errors: fewer than one thread; a recipe with inconsistent rules (`check_recipe`); a recipe of another element
-    /// type (`check_element`).
+    /// type (`check_element`); the environment (`huge_page_advice`).
     Tape(const Recipe& recipe, ScalingState& state, int threads = 1);
     Tape(const Tape&) = delete;
     Tape& operator=(const Tape&) = delete;
