@@ -22,8 +22,8 @@ inline constexpr std::size_t buffer_alignment = 64;
 /// Bytes of a huge page of x86-64, and of 64-bit ARM with pages of 4 KB.
 inline constexpr std::size_t huge_page_bytes = std::size_t{1} << 21;
 
-/// Tells the system how memory will be used, which begins at a multiple of `huge_page_bytes`. Returns whether the
-/// system took note. Contents stay.
+/// Tells the system how memory will be used. The memory begins at a multiple of `huge_page_bytes`, and its contents
+/// stay. Returns whether the system took note.
 using MemoryAdvice = bool (*)(void* data, std::size_t bytes) noexcept;
 
 /// Whether AddressSanitizer watches the build.
@@ -42,6 +42,7 @@ inline constexpr bool watches_addresses = false;
 /// Units: bytes. Test: tests/base/memory_test.cpp
 class MemoryPool {
 public:
+    /// Bytes of the smallest class of large blocks, without the header of a tensor.
     static constexpr std::size_t large_block_bytes = std::size_t{1} << 18;
 
     /// `advice` is given for each region; null: none.
@@ -77,7 +78,8 @@ public:
         free_[index].push_back(block);
     }
 
-    /// Gives unused blocks back to the system; those of a region when none of its blocks is in use.
+    /// Gives unused blocks back to the system. A large block goes back with its region, once no block of that region is
+    /// in use.
     void trim() noexcept {
         const std::lock_guard lock(mutex_);
         for (std::size_t index = 0; index < first_large; ++index) {
