@@ -22,8 +22,6 @@ namespace unitscale::experiments {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 /// Training steps that a checkpoint's run has begun.
 std::uint64_t step_of(train::CheckpointReader& checkpoint) {
     std::uint64_t step = 0;
@@ -55,8 +53,8 @@ std::u32string_view training_text_of(std::u32string_view text, bool test) {
 }
 
 /// All fields of a recipe but its description, which changes nothing.
-Json fields_of(const Recipe& recipe) {
-    Json json = io::recipe_to_json(recipe);
+nlohmann::ordered_json fields_of(const Recipe& recipe) {
+    nlohmann::ordered_json json = io::recipe_to_json(recipe);
     json.erase("description");
     return json;
 }
@@ -84,9 +82,9 @@ RunPart next_part(const LanguageRunOptions& options) {
 }
 
 std::string switch_text(const LanguageRunOptions& options, const std::vector<Recipe>& recipes) {
-    return Json{{"at", options.switch_at.value_or(0)},
-                {"from", io::recipe_to_json(recipes.front())},
-                {"to", io::recipe_to_json(recipes.back())}}
+    return nlohmann::ordered_json{{"at", options.switch_at.value_or(0)},
+                                  {"from", io::recipe_to_json(recipes.front())},
+                                  {"to", io::recipe_to_json(recipes.back())}}
         .dump();
 }
 
@@ -121,7 +119,7 @@ void check_resumed_switch(const LanguageRunOptions& options, const std::vector<R
               *options.switch_at, ", expected at least ", step);
         return;
     }
-    const Json json = Json::parse(found->second, nullptr, false);
+    const nlohmann::ordered_json json = nlohmann::ordered_json::parse(found->second, nullptr, false);
     const bool whole = json.is_object() && json.contains("at") && json["at"].is_number_unsigned() &&
                        json.contains("from") && json.contains("to");
     check(whole, "checkpoint: ", options.resume, ": its switch is not a JSON object with at, from and to");
@@ -191,7 +189,7 @@ void fail_step(double loss, double gradient_norm, std::size_t step, double peak)
 }
 
 std::vector<train::SharedFact> shared_facts(const LanguageRunOptions& options, const LanguageData& data) {
-    Json json = changed_options(options);
+    nlohmann::ordered_json json = changed_options(options);
     json["sizes"] = {options.width, options.depth, options.head_count(), options.seq, options.batch, options.steps};
     if (options.lr) json["lr"] = *options.lr;
     if (options.warmup) json["warmup"] = *options.warmup;

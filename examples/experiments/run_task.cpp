@@ -17,11 +17,9 @@ namespace unitscale::experiments {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-std::string line_of(Json json) {
+std::string line_of(nlohmann::ordered_json json) {
     io::name_non_finite_numbers(json);
-    return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+    return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 /// Calls field(name, value) for each measurement. Reading and writing share this list.
@@ -46,13 +44,13 @@ void describe(Trained& trained, Field&& field) {
     field("step_bytes", result.step_bytes);
 }
 
-TrainedRun trained_of(const Json& json) {
+TrainedRun trained_of(const nlohmann::ordered_json& json) {
     TrainedRun trained;
     describe(trained, [&]<class Value>(const char* name, Value& value) {
         if constexpr (!std::is_same_v<Value, std::optional<double>>) read_logged(json.at(name), value);
         else if (json.contains(name)) read_logged(json[name], value.emplace());
     });
-    for (const Json& line : json.at("lines")) trained.lines.push_back(line);
+    for (const nlohmann::ordered_json& line : json.at("lines")) trained.lines.push_back(line);
     trained.rms = read_layers(json.at("rms"));
     return trained;
 }
@@ -66,7 +64,7 @@ std::string RunTask::text() const {
 RunTask RunTask::parse(std::string_view text) {
     RunTask task;
     try {
-        const Json json = Json::parse(text);
+        const nlohmann::ordered_json json = nlohmann::ordered_json::parse(text);
         json.at("point").get_to(task.point);
         json.at("seed").get_to(task.seed);
         json.at("recipe").get_to(task.recipe);
@@ -82,7 +80,7 @@ std::string began_line(std::size_t known) { return line_of({{"began", known}}); 
 std::string step_line(const LanguageStep& step) { return line_of({{"step", step.step}, {"train", step.train_bpc}}); }
 
 std::string trained_line(const TrainedRun& trained) {
-    Json json;
+    nlohmann::ordered_json json;
     describe(trained, [&]<class Value>(const char* name, const Value& value) {
         if constexpr (!std::is_same_v<Value, std::optional<double>>) json[name] = value;
         else if (value) json[name] = *value;
@@ -98,7 +96,7 @@ std::string error_line(std::string_view message, bool arguments) {
 
 void RunLines::read(std::string_view line) {
     try {
-        const Json json = Json::parse(line);
+        const nlohmann::ordered_json json = nlohmann::ordered_json::parse(line);
         if (json.contains("error")) {
             const auto message = json["error"].get<std::string>();
             check(!json.at("arguments").get<bool>(), message);
