@@ -41,7 +41,7 @@ const std::vector<std::string_view> feed_forward_names = {"gelu", "gated_silu", 
 const std::vector<std::string_view> norm_names = {"layer", "rms"};                      // of nn::NormKind
 const std::vector<std::string_view> initial_names = {"gpt2", "lecun", "glorot", "he"};  // of nn::InitialScale
 
-constexpr std::string_view own = "own";
+constexpr std::string_view own_choice = "own";
 
 /// The optimiser's group of a text PATTERN=FACTOR. Error, naming `--rate`: any other text.
 optim::ParameterGroup rate_group(const std::string& text) {
@@ -67,7 +67,7 @@ void check_rates(const LanguageRunOptions& options) {
 
 std::vector<std::string_view> list(const auto& names) { return {names.begin(), names.end()}; }
 std::vector<std::string_view> own_or(const auto& names) {
-    std::vector<std::string_view> all = {own};
+    std::vector<std::string_view> all = {own_choice};
     all.insert(all.end(), names.begin(), names.end());
     return all;
 }
@@ -169,10 +169,10 @@ nn::DecoderConfig LanguageRunOptions::decoder(std::size_t vocabulary) const {
     if (hidden > 0) config.hidden = hidden;
     config.recompute = recompute;
     config.placement = chosen<nn::NormPlacement>(placement, placement_names);
-    if (context != own) config.context.kind = chosen<nn::ContextKind>(context, nn::context_kind_names);
-    if (positions != own) config.positions = chosen<nn::Positions>(positions, position_names);
-    if (feed_forward != own) config.feed_forward = chosen<nn::FeedForwardKind>(feed_forward, feed_forward_names);
-    if (norm != own) config.norm.kind = chosen<nn::NormKind>(norm, norm_names);
+    if (context != own_choice) config.context.kind = chosen<nn::ContextKind>(context, nn::context_kind_names);
+    if (positions != own_choice) config.positions = chosen<nn::Positions>(positions, position_names);
+    if (feed_forward != own_choice) config.feed_forward = chosen<nn::FeedForwardKind>(feed_forward, feed_forward_names);
+    if (norm != own_choice) config.norm.kind = chosen<nn::NormKind>(norm, norm_names);
     config.norm.gains |= gains;
     config.final_norm |= final_norm;
     config.readout_bias |= readout_bias;
@@ -183,7 +183,7 @@ nn::DecoderConfig LanguageRunOptions::decoder(std::size_t vocabulary) const {
 }
 
 nn::InitialOptions LanguageRunOptions::initial_options(const Recipe& of_run) const {
-    if (initial != own) {
+    if (initial != own_choice) {
         const auto scale = chosen<nn::InitialScale>(initial, initial_names);
         nn::InitialOptions options{.standard = scale};
         if (scale == nn::InitialScale::glorot) options.distribution = InitialDistribution::uniform;
@@ -324,7 +324,7 @@ Recipe recipe_of(const LanguageRunOptions& options) {
     Recipe recipe = io::load_recipe(options.recipe);
     for (const std::string& assignment : options.set) recipe = io::override_recipe(recipe, assignment);
     if (options.constant_bias) recipe = with_constant_bias(std::move(recipe), *options.constant_bias);
-    if (options.residual != own) {
+    if (options.residual != own_choice) {
         recipe.residual.scheme = chosen<ResidualScheme>(options.residual, residual_scheme_names);
         const bool fixed = recipe.residual.scheme == ResidualScheme::fixed;
         if (!fixed) recipe.residual.share.reset();
@@ -335,7 +335,7 @@ Recipe recipe_of(const LanguageRunOptions& options) {
     // nn::FeedForward refuses this, too, but in the first step, when files are written.
     const double mult = recipe.hyperparameters.alpha_ffn_act;
     const bool relu =
-        options.feed_forward == "relu" || (options.feed_forward == own && options.model == "unit-scaling");
+        options.feed_forward == "relu" || (options.feed_forward == own_choice && options.model == "unit-scaling");
     check(!relu || mult == 1.0, "--feed-forward: is relu; the recipe's alpha_ffn_act is ", mult, ", expected 1");
     // nn::Context refuses this, too.
     const bool has_logits = options.context != "convolution" && options.context != "recurrence";

@@ -49,11 +49,12 @@ double OperandBiases::share() const {
 
 void BiasCounts::add(const ScalingState& state) {
     const nlohmann::ordered_json biases = measured_biases(state);
-    for (const auto& [operand, bias] : biases.items()) {
+    for (const auto& item : biases.items()) {
+        const std::string& operand = item.key();
         auto found = std::find_if(operands_.begin(), operands_.end(),
                                   [&](const OperandBiases& known) { return known.operand == operand; });
         if (found == operands_.end()) found = operands_.insert(found, {.operand = operand});
-        ++found->counts[bias.get<int>()];
+        ++found->counts[item.value().get<int>()];
     }
 }
 
