@@ -30,11 +30,7 @@ count_instantiations() {  # by the compiler, of $work/program.cpp
     "${compiler[@]}" -fsyntax-only -ftime-trace="$work/trace.json" -ftime-trace-granularity=0 "$work/program.cpp" >&2
     grep -oE '"name":"Instantiate(Class|Function)"' "$work/trace.json" | wc -l
   else
-    # GCC collects garbage from 1 GB on here, which saves a tenth of the time.
-    "${compiler[@]}" -fsyntax-only -fstats --param=ggc-min-heapsize=1000000 "$work/program.cpp" 2> "$work/stats" || {
-      cat "$work/stats" >&2
-      return 1
-    }
+    "${compiler[@]}" -fsyntax-only -fstats "$work/program.cpp" 2> "$work/stats" || { cat "$work/stats" >&2; return 1; }
     awk '/^(decl|type)_specializations:/ { sum += $4 } END { print sum }' "$work/stats"
   fi
 }

@@ -65,11 +65,11 @@ need() {
 }
 
 # The number of jobs for building and testing: CMAKE_BUILD_PARALLEL_LEVEL, or one per processor, but no more than the
-# memory holds. A compiler takes up to 1.8 GB.
+# memory holds. A compiler takes up to 2 GB.
 set_parallel_level() {
   local processors jobs
   processors=$(nproc 2> /dev/null || getconf _NPROCESSORS_ONLN)
-  jobs=$(awk '/^MemTotal:/ { print int($2 / 1800000) }' /proc/meminfo 2> /dev/null || true)
+  jobs=$(awk '/^MemTotal:/ { print int($2 / 2000000) }' /proc/meminfo 2> /dev/null || true)
   jobs=${jobs:-$processors}  # other systems than Linux do not tell
   if ((jobs < 1)); then jobs=1; fi
   if ((jobs > processors)); then jobs=$processors; fi
