@@ -63,8 +63,8 @@ TEST_CASE("few rows have the bits of a product with B packed, and leave everythi
           "[kernels][matmul]") {
     for (const Isa isa : {Isa::baseline, Isa::avx2, Isa::avx512}) {
         if (isa > active_isa()) continue;
-        for (const std::ptrdiff_t n : {1, 15, 16, 37, 64})
-            for (const std::ptrdiff_t k : {0, 1, 16, 23, 64, 511, 600, 1100})
+        for (const std::ptrdiff_t n : {1, 15, 16, 20, 37, 64})
+            for (const std::ptrdiff_t k : {0, 1, 16, 23, 64, 511, 600, 1024, 1100})
                 for (std::ptrdiff_t m = 1; m <= column_major_rows; ++m) {
                     Case few(m, n, k, n % 4), packed(m, n, k, n % 4);
                     matmul_with(isa, {}, few.arguments());

@@ -57,8 +57,8 @@ public:
         }
         if (pairs_ == PairKernel::none) {
             if (from.widened() && columns_in_place(isa, m, from.template view<P>(), right.quantiser()))
-                panels_ = right_columns_in_place(isa, from.template view<P>(), k, n, column_major_vectors(isa, m),
-                                                 right.quantiser());
+                panels_ = right_columns_in_place(isa, from.template view<P>(), k, n,
+                                                 column_major_vectors<P>(isa, m, from.col_stride), right.quantiser());
             else panels_ = from.functions->right(isa, from, k, n, right.quantiser(), memory);
         }
         if (const P factor = a.factor() * b.factor(); factor != 1) {

@@ -21,9 +21,14 @@ inline constexpr std::ptrdiff_t column_major_rows = 4;
 /// Elements of a column that are quantised at once: strips of all columns of a tile stay in the level 1 cache.
 inline constexpr std::ptrdiff_t strip_depth = 128;
 
-/// Vectors of columns that are transposed together: with one row, a single vector would wait for its sum.
-[[nodiscard]] constexpr std::ptrdiff_t column_major_vectors(Isa isa, std::ptrdiff_t m) noexcept {
-    return m == 1 && isa != Isa::avx512 ? 2 : 1;
+/// Vectors of columns that are transposed together. Columns are `column` elements apart. With one row, a single vector
+/// would wait for its sum. But two vectors of AVX2 have sixteen columns of float. Where these are whole pages apart,
+/// they fall into one set of level 1, which holds fewer.
+template <class P>
+[[nodiscard]] constexpr std::ptrdiff_t column_major_vectors(Isa isa, std::ptrdiff_t m, std::ptrdiff_t column) noexcept {
+    constexpr auto element = static_cast<std::ptrdiff_t>(sizeof(P));
+    const bool crowds = isa == Isa::avx2 && element == 4 && column * element % 4096 == 0;
+    return m == 1 && isa != Isa::avx512 && !crowds ? 2 : 1;
 }
 
 /// A tile of a product with a column-major B: at most column_major_rows rows and column_major_vectors vectors of
@@ -323,7 +328,9 @@ void column_major_product([[maybe_unused]] Isa isa, const ColumnMajorTile<T>& ti
     if (isa == Isa::avx512)
         return tile.rows == 1 ? column_major_product_avx512<1, 1>(tile) : column_major_product_avx512<4, 1>(tile);
     if (isa == Isa::avx2) {
-        return tile.rows > 1 ? column_major_product_avx2<4, 1>(tile) : column_major_product_avx2<1, 2>(tile);
+        if (tile.rows > 1) return column_major_product_avx2<4, 1>(tile);
+        const bool one_vector = tile.cols <= tile_shape(isa).template lanes<T>();
+        return one_vector ? column_major_product_avx2<1, 1>(tile) : column_major_product_avx2<1, 2>(tile);
     }
 #endif
     tile.rows > 1 ? column_major_product_baseline<4, 1>(tile) : column_major_product_baseline<1, 2>(tile);

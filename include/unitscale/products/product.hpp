@@ -315,7 +315,7 @@ void matmul_packed(const Execution& execution, Isa isa, PairKernel pairs, const 
                     done = cols;
                     multiply(j, p,
                              right_columns_in_place(isa, block.template view<P>(), k, cols,
-                                                    column_major_vectors(isa, args.m), round_b));
+                                                    column_major_vectors<P>(isa, args.m, b.col_stride), round_b));
                 }
                 if (done < cols) {
                     const PackSource<P> rest = block.block(0, done);
