@@ -22,8 +22,8 @@ if(UNITSCALE_SANITIZE)
 endif()
 
 # Sources are compiled several to a unit: they share includes and instantiations, the largest cost of a small file.
-# UNITSCALE_UNIT_LINES is the largest number of lines of a unit of tests. Units of 2000 lines take two thirds of the time
-# of units of 800, and up to 2 GB of memory.
+# UNITSCALE_UNIT_LINES is the largest number of lines of a unit of tests. Units of 2000 lines take two thirds of the
+# time of units of 800, and up to 2 GB of memory.
 set(UNITSCALE_UNIT_LINES 2000 CACHE STRING
     "Lines of tests that are compiled together; 0: every file of the tests and of examples/experiments alone")
 
