@@ -55,3 +55,11 @@ TEST_CASE("packed B may take a quarter of a core's share of level 3, and at most
 }
 
 TEST_CASE("products use the blocks of the active caches") { CHECK(block_sizes() == block_sizes_for(active_caches())); }
+
+TEST_CASE("lines are whole pages apart by their elements' size") {
+    STATIC_REQUIRE(whole_pages_apart<float>(1024));
+    STATIC_REQUIRE(whole_pages_apart<float>(3072));
+    STATIC_REQUIRE(whole_pages_apart<double>(512));
+    STATIC_REQUIRE_FALSE(whole_pages_apart<float>(512));
+    STATIC_REQUIRE_FALSE(whole_pages_apart<float>(1040));
+}

@@ -6,6 +6,7 @@
 #include <unitscale/kernels/attention_mask.hpp>
 #include <unitscale/kernels/attention_rows.hpp>
 #include <unitscale/products/block.hpp>
+#include <unitscale/products/block_sizes.hpp>
 #include <unitscale/products/few_rows.hpp>
 
 #include <algorithm>
@@ -102,8 +103,7 @@ struct AttentionScratch {
 
     AttentionScratch(Isa isa, const AttentionArguments<T>& args, bool backward, ScratchPieces<P>& pieces)
         : scores_row(products::round_up(args.keys, score_lanes)) {
-        // Rows whole pages apart would fall into one set of level 1.
-        if (scores_row * static_cast<std::ptrdiff_t>(sizeof(P)) % 4096 == 0) scores_row += score_lanes;
+        if (products::whole_pages_apart<P>(scores_row)) scores_row += score_lanes;
         const std::ptrdiff_t block = args.query_block(), head = args.keys * args.depth;
         keys_transposed = pieces.take(products::packed_right_size<P>(isa, args.depth, args.keys));
         values = pieces.take(std::max(products::packed_right_size<P>(isa, args.keys, args.depth),

@@ -113,8 +113,8 @@ void multiply_block(Isa isa, const BlockProduct<TC>& product, Accum<TC>* scratch
     const std::ptrdiff_t k = b.k, tile_rows = shape.rows, lanes = b.lanes, most_rows = block_sizes().rows;
     const std::ptrdiff_t panel_size = left_panel_size(tile_rows, k);
     // Rows of A with elements of type P, contiguous along k and not quantised, are read in place. Not so where they are
-    // whole pages apart: the rows of a tile then fall into one set of level 1, which holds fewer.
-    const bool crowds = product.m > 4 && product.a.row_stride * static_cast<std::ptrdiff_t>(sizeof(P)) % 4096 == 0;
+    // whole pages apart.
+    const bool crowds = product.m > 4 && whole_pages_apart<P>(product.a.row_stride);
     const bool in_place = product.a.widened() && product.round_a == nullptr && product.a.col_stride == 1 && !crowds;
     // With tiles of four rows, a tile's part of a line of a transposed A is a quarter of a cache line (half of it in
     // double). Where lines are half a page apart or more, level 1 would lose the rest before the next tile is packed.

@@ -14,6 +14,13 @@ inline constexpr std::ptrdiff_t block_rows = 120;
 /// factors are applied where a sum is stored, so another length has other bits.
 inline constexpr std::ptrdiff_t block_depth = 512;
 
+/// Whether lines of elements of type P, `stride` elements apart, are whole pages apart. Such lines fall into one set of
+/// level 1, which holds eight to twelve.
+template <class P>
+[[nodiscard]] constexpr bool whole_pages_apart(std::ptrdiff_t stride) noexcept {
+    return stride * static_cast<std::ptrdiff_t>(sizeof(P)) % 4096 == 0;
+}
+
 /// Sizes of the blocks of a product, in elements. They change times, never bits.
 struct BlockSizes {
     std::ptrdiff_t rows = block_rows;       ///< rows of A that the float kernels pack together

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <unitscale/base/cpu.hpp>
+#include <unitscale/products/block_sizes.hpp>
 #include <unitscale/products/micro_kernel.hpp>
 #include <unitscale/products/quantise_lines.hpp>
 
@@ -22,12 +23,11 @@ inline constexpr std::ptrdiff_t column_major_rows = 4;
 inline constexpr std::ptrdiff_t strip_depth = 128;
 
 /// Vectors of columns that are transposed together. Columns are `column` elements apart. With one row, a single vector
-/// would wait for its sum. But two vectors of AVX2 have sixteen columns of float. Where these are whole pages apart,
-/// they fall into one set of level 1, which holds fewer.
+/// would wait for its sum. But two vectors of AVX2 have sixteen columns of float, too many where these are whole pages
+/// apart.
 template <class P>
 [[nodiscard]] constexpr std::ptrdiff_t column_major_vectors(Isa isa, std::ptrdiff_t m, std::ptrdiff_t column) noexcept {
-    constexpr auto element = static_cast<std::ptrdiff_t>(sizeof(P));
-    const bool crowds = isa == Isa::avx2 && element == 4 && column * element % 4096 == 0;
+    const bool crowds = isa == Isa::avx2 && sizeof(P) == 4 && whole_pages_apart<P>(column);
     return m == 1 && isa != Isa::avx512 && !crowds ? 2 : 1;
 }
 
