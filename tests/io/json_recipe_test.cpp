@@ -418,7 +418,11 @@ TEST_CASE("json recipe: by name or from a file") {
     std::ofstream(path) << R"({"base": "fp32", "name": "mine"})";
     CHECK(io::load_recipe(path).name == "mine");
     std::ofstream(path) << "{";
-    CHECK_THROWS_WITH(io::load_recipe(path), "recipe: " + path + " is not JSON");
+    CHECK_THROWS_WITH(io::load_recipe(path), "recipe: " + path + " is not JSON: error in line 1");
+    std::ofstream(path) << "{\n  \"base\": \"fp32\",\n  \"name\" \"mine\"\n}\n";
+    CHECK_THROWS_WITH(io::load_recipe(path), "recipe: " + path + " is not JSON: error in line 3");
+    std::ofstream(path) << R"({"base": "fp7"})";
+    CHECK_THROWS_WITH(io::load_recipe(path), Catch::StartsWith(path + ": recipe: "));
 }
 
 TEST_CASE("json recipe: fields set behind a name, after colons") {
