@@ -421,6 +421,8 @@ TEST_CASE("json recipe: by name or from a file") {
     CHECK_THROWS_WITH(io::load_recipe(path), "recipe: " + path + " is not JSON: error in line 1");
     std::ofstream(path) << "{\n  \"base\": \"fp32\",\n  \"name\" \"mine\"\n}\n";
     CHECK_THROWS_WITH(io::load_recipe(path), "recipe: " + path + " is not JSON: error in line 3");
+    std::ofstream(path) << R"({"base": "fp32", "learning_rate": 1e999})";
+    CHECK_THROWS_WITH(io::load_recipe(path), "recipe: " + path + " has a number that is too large");
     std::ofstream(path) << R"({"base": "fp7"})";
     CHECK_THROWS_WITH(io::load_recipe(path), Catch::StartsWith(path + ": recipe: "));
 }

@@ -269,8 +269,8 @@ void describe_recipe(Visitor& visitor, Recipe& recipe) {
 /// A known recipe by its name, or a recipe from a JSON file by its path, then with the fields set that follow after
 /// colons: `nvfp4`, `mine.json`, `nvfp4:matmul.gradient.rounding=nearest_even:matmul.weight_gradient.rotation=null`. A
 /// path ends in .json or holds a slash. The name of a recipe with fields set is the whole text.
-/// Errors: an unknown name; a file that cannot be read or is not JSON, with the line of the fault; the errors of
-/// `recipe_from_json`, after the file's path, and of `override_recipe`.
+/// Errors: an unknown name; a file that cannot be read; one that is not JSON, with the line of the fault; one with a
+/// number beyond double; the errors of `recipe_from_json`, after the file's path, and of `override_recipe`.
 [[nodiscard]] inline Recipe load_recipe(const std::string& text) {
     const std::size_t colon = text.find(':');
     if (colon != std::string::npos && text.find('=', colon) != std::string::npos) {
@@ -292,6 +292,8 @@ void describe_recipe(Visitor& visitor, Recipe& recipe) {
     } catch (const nlohmann::json::parse_error& error) {
         const std::string_view read = std::string_view(content).substr(0, error.byte);
         fail("recipe: ", text, " is not JSON: error in line ", 1 + std::count(read.begin(), read.end(), '\n'));
+    } catch (const nlohmann::json::out_of_range&) {
+        fail("recipe: ", text, " has a number that is too large");
     }
     try {
         return recipe_from_json(json);

@@ -32,6 +32,8 @@ public:
             json_ = nlohmann::json::parse(bytes, shallow);
         } catch (const nlohmann::json::parse_error& error) {
             fail(where_, " is not JSON: error at byte ", error.byte);
+        } catch (const nlohmann::json::out_of_range&) {
+            fail(where_, " has a number that is too large");
         }
     }
 
