@@ -418,9 +418,9 @@ TEST_CASE("json recipe: by name or from a file") {
     std::ofstream(path) << R"({"base": "fp32", "name": "mine"})";
     CHECK(io::load_recipe(path).name == "mine");
     std::ofstream(path) << "{";
-    CHECK_THROWS_WITH(io::load_recipe(path), "recipe: " + path + " is not JSON: error in line 1");
+    CHECK_THROWS_WITH(io::load_recipe(path), "recipe: " + path + " is not JSON: error at byte 2, line 1");
     std::ofstream(path) << "{\n  \"base\": \"fp32\",\n  \"name\" \"mine\"\n}\n";
-    CHECK_THROWS_WITH(io::load_recipe(path), "recipe: " + path + " is not JSON: error in line 3");
+    CHECK_THROWS_WITH(io::load_recipe(path), "recipe: " + path + " is not JSON: error at byte 35, line 3");
     std::ofstream(path) << R"({"base": "fp32", "learning_rate": 1e999})";
     CHECK_THROWS_WITH(io::load_recipe(path), "recipe: " + path + " has a number that is too large");
     std::ofstream(path) << R"({"base": "fp7"})";

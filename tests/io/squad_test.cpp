@@ -134,7 +134,7 @@ TEST_CASE("squad: a fault is one line with the file, the place or question, and 
           ": question 'a': answer 0 is 'mills', but at its place stands 'ills '");
 
     const auto path = folder.write("broken.json", "{\"data\": [}");
-    CHECK_THROWS_WITH(io::read_squad(path), "squad: " + path.string() + " is not JSON: error at byte 11");
+    CHECK_THROWS_WITH(io::read_squad(path), "squad: " + path.string() + " is not JSON: error at byte 11, line 1");
     const auto large = folder.write("large.json", "{\"data\": 1e999}");
     CHECK_THROWS_WITH(io::read_squad(large), "squad: " + large.string() + " has a number that is too large");
     CHECK_THROWS_WITH(io::read_squad(folder.path() / "none.json"), Catch::EndsWith("none.json does not exist"));

@@ -5,6 +5,7 @@
 #include <unitscale/formats/format.hpp>
 #include <unitscale/formats/quantiser.hpp>
 #include <unitscale/io/json_fields.hpp>
+#include <unitscale/io/json_text.hpp>
 #include <unitscale/scaling/known_recipes.hpp>
 #include <unitscale/scaling/parameter_facts.hpp>
 #include <unitscale/scaling/recipe.hpp>
@@ -269,8 +270,8 @@ void describe_recipe(Visitor& visitor, Recipe& recipe) {
 /// A known recipe by its name, or a recipe from a JSON file by its path, then with the fields set that follow after
 /// colons: `nvfp4`, `mine.json`, `nvfp4:matmul.gradient.rounding=nearest_even:matmul.weight_gradient.rotation=null`. A
 /// path ends in .json or holds a slash. The name of a recipe with fields set is the whole text.
-/// Errors: an unknown name; a file that cannot be read; one that is not JSON, with the line of the fault; one with a
-/// number beyond double; the errors of `recipe_from_json`, after the file's path, and of `override_recipe`.
+/// Errors: an unknown name; a file that cannot be read; the errors of `parse_json`, of `recipe_from_json`, after the
+/// file's path, and of `override_recipe`.
 [[nodiscard]] inline Recipe load_recipe(const std::string& text) {
     const std::size_t colon = text.find(':');
     if (colon != std::string::npos && text.find('=', colon) != std::string::npos) {
@@ -286,15 +287,7 @@ void describe_recipe(Visitor& visitor, Recipe& recipe) {
     std::ifstream file(text, std::ios::binary);
     check(file.is_open() && !std::filesystem::is_directory(text), "recipe: ", text, " cannot be read");
     const std::string content{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-    nlohmann::ordered_json json;
-    try {
-        json = nlohmann::ordered_json::parse(content);
-    } catch (const nlohmann::json::parse_error& error) {
-        const std::string_view read = std::string_view(content).substr(0, error.byte);
-        fail("recipe: ", text, " is not JSON: error in line ", 1 + std::count(read.begin(), read.end(), '\n'));
-    } catch (const nlohmann::json::out_of_range&) {
-        fail("recipe: ", text, " has a number that is too large");
-    }
+    const auto json = parse_json<nlohmann::ordered_json>(concatenate("recipe: ", text), content);
     try {
         return recipe_from_json(json);
     } catch (const Error& error) {

@@ -3,6 +3,7 @@
 
 #include <unitscale/base/error.hpp>
 #include <unitscale/io/atomic_file.hpp>
+#include <unitscale/io/json_text.hpp>
 #include <unitscale/io/question.hpp>
 #include <unitscale/io/text.hpp>
 
@@ -28,13 +29,7 @@ public:
         const std::string bytes = read_bytes(path);
         // Values nested deeper than in any such file are left out: an error may then print what it found.
         const auto shallow = [](int depth, auto, const auto&) { return depth < 16; };
-        try {
-            json_ = nlohmann::json::parse(bytes, shallow);
-        } catch (const nlohmann::json::parse_error& error) {
-            fail(where_, " is not JSON: error at byte ", error.byte);
-        } catch (const nlohmann::json::out_of_range&) {
-            fail(where_, " has a number that is too large");
-        }
+        json_ = parse_json<nlohmann::json>(where_, bytes, shallow);
     }
 
     [[nodiscard]] std::vector<Question> read() {
