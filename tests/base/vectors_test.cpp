@@ -64,7 +64,8 @@ namespace {
 
 template <class T>
 UNITSCALE_TARGET_AVX2 void run_avx2(Case<T>& of) {
-    store_avx2(of.result.data(), fused_avx2(load_avx2(of.a.data()), load_avx2(of.b.data()), load_avx2(of.c.data())));
+    store_avx2(of.result.data(),
+               fused_avx2(load_avx2(of.a.data()), load_once_avx2(of.b.data()), load_avx2(of.c.data())));
 }
 template <class T>
 UNITSCALE_TARGET_AVX2 void run_broadcast_avx2(T x, Numbers<T>& to) {
@@ -73,7 +74,7 @@ UNITSCALE_TARGET_AVX2 void run_broadcast_avx2(T x, Numbers<T>& to) {
 template <class T>
 UNITSCALE_TARGET_AVX512 void run_avx512(Case<T>& of) {
     store_avx512(of.result.data(),
-                 fused_avx512(load_avx512(of.a.data()), load_avx512(of.b.data()), load_avx512(of.c.data())));
+                 fused_avx512(load_avx512(of.a.data()), load_once_avx512(of.b.data()), load_avx512(of.c.data())));
 }
 template <class T>
 UNITSCALE_TARGET_AVX512 void run_masked_avx512(Case<T>& of, unsigned mask) {

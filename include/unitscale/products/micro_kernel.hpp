@@ -202,7 +202,7 @@ UNITSCALE_TARGET_AVX2 void tile_product_avx2(const TileProduct<T>& tile) {
     for (std::ptrdiff_t p = tile.k; p > 0; --p, a += a_step, b += b_step) {
         Vector right[Vectors];
 #pragma GCC unroll 3
-        for (std::size_t v = 0; v < Vectors; ++v) right[v] = load_avx2(b + v * lanes);
+        for (std::size_t v = 0; v < Vectors; ++v) right[v] = load_once_avx2(b + v * lanes);
 #pragma GCC unroll 4
         for (std::size_t i = 0; i < 4; ++i) {
             const Vector left = broadcast_avx2(a[static_cast<std::ptrdiff_t>(i) * row]);
@@ -293,7 +293,7 @@ UNITSCALE_TARGET_AVX512 void tile_product_avx512(const TileProduct<T>& tile) {
     for (std::ptrdiff_t p = tile.k; p > 0; --p, b += b_step) {
         Vector right[Vectors];
 #pragma GCC unroll 2
-        for (std::size_t v = 0; v < Vectors; ++v) right[v] = load_avx512(b + v * lanes);
+        for (std::size_t v = 0; v < Vectors; ++v) right[v] = load_once_avx512(b + v * lanes);
 #pragma GCC unroll 3
         for (std::size_t four = 0; four < Fours; ++four) {
 #pragma GCC unroll 4
