@@ -88,6 +88,7 @@
 #include <unitscale/products/coded_panels.hpp>
 #include <unitscale/products/coded_rows.hpp>
 #include <unitscale/products/few_rows.hpp>
+#include <unitscale/products/half_codes.hpp>
 #include <unitscale/products/limited_kernels.hpp>
 #include <unitscale/products/limited_matmul.hpp>
 #include <unitscale/products/limited_rounding.hpp>

@@ -20,11 +20,6 @@ using namespace unitscale::products;
 
 namespace {
 
-FloatFormat with_bias(FloatFormat format, int bias) {
-    format.bias = bias;
-    return make_format(format);
-}
-
 /// Whether the panels that AVX2 decodes from row p on have the bits of the weight's numbers, and zeros beside them.
 [[maybe_unused]] bool equals_numbers(const CodedWeight& coded, std::ptrdiff_t p, bool apart) {
     const auto in = static_cast<std::ptrdiff_t>(coded.in()), out = static_cast<std::ptrdiff_t>(coded.out());
@@ -44,16 +39,6 @@ FloatFormat with_bias(FloatFormat format, int bias) {
 }
 
 }  // namespace
-
-TEST_CASE("formats whose codes are bits of FP16", "[products]") {
-    for (const FloatFormat& format : {e4m3, e5m2, e4m3fnuz, e4m3b11fnuz, e4m3_ieee, e3m4, e3m2, e2m3, e2m1,
-                                      mxint8.element, with_bias(e4m3, 118), with_bias(e4m3, -112)})
-        CHECK(has_half_words(format));
-    // An exponent that FP16 has for infinity and NaN; subnormal floats; a factor above 2^127; no zero.
-    for (const FloatFormat& format : {e5m2fnuz, with_bias(e4m3, 125), with_bias(e3m2, -120), e8m0, bf16,
-                                      make_format({.exponent_bits = 6, .mantissa_bits = 1, .bias = 31})})
-        CHECK_FALSE(has_half_words(format));
-}
 
 #if UNITSCALE_X86
 TEST_CASE("AVX2 decodes every code to the bits of its number", "[products]") {

@@ -4,6 +4,7 @@
 #include <unitscale/base/cpu.hpp>
 #include <unitscale/formats/format.hpp>
 #include <unitscale/products/coded_matrix.hpp>
+#include <unitscale/products/half_codes.hpp>
 #include <unitscale/products/pack_pairs.hpp>
 #include <unitscale/tensor/coded_weight.hpp>
 
@@ -16,14 +17,6 @@
 // Elements and scales of a coded weight (tensor/coded_weight.hpp) in registers: sixteen outputs at a time, as floats or
 // as pairs of bf16. Test: tests/products/coded_elements_test.cpp
 namespace unitscale::products {
-
-/// Whether each finite code of at most 8 bits is an FP16 number times 2^(15 - bias), with the code's bits in FP16's
-/// fields: the format has no more exponents than FP16. No number is a subnormal float, and the factor is a float.
-[[nodiscard]] constexpr bool has_half_words(const FloatFormat& format) noexcept {
-    return format.is_signed() && format.has_zero() && format.code_bits() <= 8 && format.exponent_bits <= 5 &&
-           format.max_code() >> format.mantissa_bits < 31 && format.quantum_exponent() >= -126 &&
-           format.bias >= 15 - 127;
-}
 
 /// Whether the codes can be decoded in registers here.
 [[nodiscard]] inline bool decodes_in_registers(Isa isa, const CodedWeight& weight) noexcept {

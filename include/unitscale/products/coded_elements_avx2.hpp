@@ -5,9 +5,9 @@
 #include <unitscale/base/vectors.hpp>
 #include <unitscale/formats/format.hpp>
 #include <unitscale/products/coded_elements.hpp>
+#include <unitscale/products/half_codes.hpp>
 #include <unitscale/tensor/coded_weight.hpp>
 
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -20,39 +20,6 @@ namespace unitscale::products {
 // Without optimisation GCC's shifts and conversions are macros, which convert numbers in the caller's code.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wsign-conversion"
-
-/// A product that is rounded before another factor comes. Fast-math compilers would multiply the factors first.
-[[nodiscard, gnu::always_inline]] UNITSCALE_TARGET_AVX2 inline __m256 first_product(__m256 a, __m256 b) {
-    __m256 product = _mm256_mul_ps(a, b);
-    asm("" : "+x"(product));
-    return product;
-}
-
-/// Decodes bytes by way of FP16 (`has_half_words`). The code's sign goes to FP16's sign, and its other bits go to the
-/// lowest bits of the exponent and the highest of the mantissa. So subnormals become subnormals. FP16's bias is 15, and
-///   number = (FP16 number) 2^(15 - bias)
-/// The conversion from FP16 keeps subnormals in every floating-point mode, and the product is exact.
-struct HalfCodes256 {
-    __m256i up_even, up_odd, bits;
-    __m128i down;
-    __m256 factor;
-
-    [[gnu::always_inline]] UNITSCALE_TARGET_AVX2 explicit HalfCodes256(const FloatFormat& format) {
-        const int size = format.code_bits(), right = 5 - format.exponent_bits;
-        up_even = _mm256_set1_epi16(static_cast<short>(1 << (16 - size)));
-        up_odd = _mm256_set1_epi16(static_cast<short>(1 << (8 - size)));
-        bits = _mm256_set1_epi16(static_cast<short>(0x8000 | ((1 << (size - 1)) - 1) << (16 - size - right)));
-        down = _mm_cvtsi32_si128(right);
-        factor = _mm256_set1_ps(std::bit_cast<float>(static_cast<std::uint32_t>(127 + 15 - format.bias) << 23));
-    }
-    /// The floats of sixteen codes, one in each word. A product with `up` moves a code's sign to the word's highest
-    /// bit.
-    [[gnu::always_inline]] UNITSCALE_TARGET_AVX2 void floats(__m256i codes, __m256i up, __m256* out) const {
-        const __m256i halves = _mm256_and_si256(_mm256_sra_epi16(_mm256_mullo_epi16(codes, up), down), bits);
-        out[0] = first_product(_mm256_cvtph_ps(_mm256_castsi256_si128(halves)), factor);
-        out[1] = first_product(_mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1)), factor);
-    }
-};
 
 /// Decodes the elements p and p + 1, p even, of the sixteen outputs of a group.
 template <WeightBits Bits>

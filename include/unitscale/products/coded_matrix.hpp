@@ -3,6 +3,7 @@
 
 #include <unitscale/base/cpu.hpp>
 #include <unitscale/formats/code.hpp>
+#include <unitscale/products/half_codes.hpp>
 #include <unitscale/products/pack_pairs.hpp>
 #include <unitscale/tensor/code_table.hpp>
 
@@ -161,11 +162,16 @@ void widen_block(Isa isa, const CodedView<P>& a, std::ptrdiff_t rows, std::ptrdi
     } else {
         bool done = false;
 #if UNITSCALE_X86
-        if constexpr (std::is_same_v<P, float>)
-            if (isa == Isa::avx512 && a.table->has_words && a.col_stride == 1) {
-                widen_codes_avx512(a.data, a.row_stride, rows, cols, *a.table, out, out_row);
+        if constexpr (std::is_same_v<P, float>) {
+            const CodeTable<float>& table = *a.table;
+            if (a.col_stride == 1 && isa == Isa::avx512 && table.has_words) {
+                widen_codes_avx512(a.data, a.row_stride, rows, cols, table, out, out_row);
+                done = true;
+            } else if (a.col_stride == 1 && isa == Isa::avx2 && widens_by_halves(table.format)) {
+                widen_codes_avx2(a.data, a.row_stride, rows, cols, table.format, table.values.data(), out, out_row);
                 done = true;
             }
+        }
 #endif
         if (!done)
             for (std::ptrdiff_t i = 0; i < rows; ++i)

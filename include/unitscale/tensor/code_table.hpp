@@ -17,6 +17,7 @@ namespace unitscale {
 /// ignored. Test: tests/tensor/code_table_test.cpp
 template <class P>
 struct CodeTable {
+    FloatFormat format;
     std::array<P, 256> values;
 
     // For vectors: the upper halves of the floats of codes 0 to 127. `has_words` says that these halves are sufficient.
@@ -29,7 +30,7 @@ struct CodeTable {
     std::uint16_t wrong_word = nan_word;  ///< nan_word: no word is wrong
     alignas(64) std::array<std::uint16_t, 128> words{};
 
-    explicit CodeTable(const FloatFormat& format) {
+    explicit CodeTable(const FloatFormat& of) : format(of) {
         std::array<std::uint8_t, 256> codes;
         std::array<float, 256> floats;
         for (std::size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<std::uint8_t>(i);
