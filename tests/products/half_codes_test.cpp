@@ -3,6 +3,7 @@
 #include <unitscale/formats/block_codes.hpp>
 #include <unitscale/formats/format.hpp>
 #include <unitscale/products/half_codes.hpp>
+#include <unitscale/scaling/tensor_scale.hpp>
 #include <unitscale/tensor/code_table.hpp>
 
 #include "support/catch.hpp"
