@@ -17,6 +17,16 @@
 // Test: tests/base/vectors_test.cpp
 namespace unitscale {
 
+/// Asks for a cache line that will be written. On x86, GCC's __builtin_prefetch gives prefetchw only with -mprfchw, and
+/// else an instruction that fetches to read: products of 256 x 256 x 256 took 5 % longer with it on a Zen 3.
+[[gnu::always_inline]] inline void prefetch_to_write(const void* line) noexcept {
+#if UNITSCALE_X86
+    asm volatile("prefetchw (%0)" : : "r"(line));
+#else
+    __builtin_prefetch(line, 1);
+#endif
+}
+
 /// 128 bits of T, a vector that every processor of a build has.
 template <class T>
 struct Vector128 {

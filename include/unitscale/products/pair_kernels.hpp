@@ -230,8 +230,8 @@ UNITSCALE_TARGET_AMX inline void pair_tile_matrix(const PairTile& tile, std::ptr
     _tile_zero(3);
     for (std::ptrdiff_t p = 0; p < tile.pairs; p += 16, a += 256, b += 16 * tile.width) {
         for (std::ptrdiff_t i = std::min(c_rows, c_left); i > 0; --i, --c_left, c += tile.c_stride) {
-            __builtin_prefetch(c, 1);
-            __builtin_prefetch(c + 16, 1);
+            prefetch_to_write(c);
+            prefetch_to_write(c + 16);
         }
         ahead.ask();
         _tile_loadd(4, a, a_bytes);
@@ -300,8 +300,8 @@ void multiply_block_pairs(PairKernel kernel, const BlockProduct<TC>& product, co
                     const std::ptrdiff_t count = std::min(tile_rows, height - i);
                     if constexpr (std::is_same_v<TC, float>)  // C's cache lines arrive while the sums are computed
                         for (std::ptrdiff_t r = 0; r < count && kernel != PairKernel::matrix; ++r) {
-                            __builtin_prefetch(output.c.at(i + r, j), 1);
-                            __builtin_prefetch(output.c.at(i + r, j + 16), 1);
+                            prefetch_to_write(output.c.at(i + r, j));
+                            prefetch_to_write(output.c.at(i + r, j + 16));
                         }
                     TileProduct<float> finish;  // scales, bias and gamma, applied to the sums
                     finish.bias = bias;
