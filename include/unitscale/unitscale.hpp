@@ -107,6 +107,7 @@
 #include <unitscale/kernels/activations.hpp>
 #include <unitscale/kernels/amax.hpp>
 #include <unitscale/kernels/attention.hpp>
+#include <unitscale/kernels/attention_arguments.hpp>
 #include <unitscale/kernels/attention_mask.hpp>
 #include <unitscale/kernels/attention_operand.hpp>
 #include <unitscale/kernels/attention_products.hpp>

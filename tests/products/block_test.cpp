@@ -72,10 +72,12 @@ TEMPLATE_TEST_CASE("a block product is right beyond its block sizes and its bits
 
 TEMPLATE_TEST_CASE("A by columns far apart gives the bits of A by rows", "[kernels][matmul]", float, BFloat16, double) {
     using P = Accum<TestType>;
-    const std::ptrdiff_t m = block_rows + 7, n = 29, apart = 2048;
-    for (const std::ptrdiff_t k : {std::ptrdiff_t{0}, std::ptrdiff_t{5}, block_depth + 37})
-        for (const Isa isa : {Isa::baseline, active_isa()}) {
-            CAPTURE(k, static_cast<int>(isa));
+    // Columns are packed some lines at a time, read in place, or packed by tiles.
+    const std::ptrdiff_t m = block_rows + 7, n = 29, apart = GENERATE(2048, 2060, 130);
+    for (const std::ptrdiff_t k :
+         {std::ptrdiff_t{0}, std::ptrdiff_t{5}, short_depth, short_depth + 1, block_depth + 37})
+        for (const Isa isa : test::available_isas()) {
+            CAPTURE(k, apart, static_cast<int>(isa));
             const auto across = test::numbers<TestType>(k * apart, 1, 3), b = test::numbers<TestType>(k * n, 2, 3);
             std::vector<TestType> along(static_cast<std::size_t>(m * k));
             for (std::ptrdiff_t i = 0; i < m; ++i)

@@ -3,7 +3,8 @@
 
 #include <unitscale/base/memory.hpp>
 #include <unitscale/base/parallel.hpp>
-#include <unitscale/kernels/attention_mask.hpp>
+#include <unitscale/base/vectors.hpp>
+#include <unitscale/kernels/attention_arguments.hpp>
 #include <unitscale/kernels/attention_rows.hpp>
 #include <unitscale/products/block.hpp>
 #include <unitscale/products/block_sizes.hpp>
@@ -14,70 +15,9 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <type_traits>
 
 namespace unitscale::kernels {
-
-/// A tensor [batch, time, head, depth] with depth contiguous. Row (b, t, h) is at data + b batch_stride + t time_stride
-/// + h head_stride.
-template <class T>
-struct AttentionView {
-    T* data = nullptr;
-    std::ptrdiff_t batch_stride = 0, time_stride = 0, head_stride = 0;
-
-    [[nodiscard]] T* row(std::ptrdiff_t b, std::ptrdiff_t t, std::ptrdiff_t h) const noexcept {
-        if (data == nullptr) return nullptr;  // an empty tensor: null takes no offset
-        return data + b * batch_stride + t * time_stride + h * head_stride;
-    }
-    /// The rows of one head from time t on, as a matrix [time, depth].
-    [[nodiscard]] products::MatrixView<T> rows(std::ptrdiff_t b, std::ptrdiff_t t, std::ptrdiff_t h) const noexcept {
-        return {row(b, t, h), time_stride, 1};
-    }
-    operator AttentionView<const T>() const noexcept { return {data, batch_stride, time_stride, head_stride}; }
-};
-
-/// Attention of one layer, for each batch item and head. Head h uses the keys and values of group h / (heads / groups):
-///   out = out_scale softmax(logit_scale q k^T + bias) v
-///   q, out [batch, queries, heads, depth]   k, v [batch, keys, groups, depth]
-/// `causal`: query i sees the keys j <= i + keys - queries, so that the last query sees every key. `mask` may hide more
-/// keys, among them all before a window, and drop weights. A query that sees no key has out = 0, and no gradient
-/// passes.
-/// `log_sum` [batch, heads, queries]: log sum_j exp(logit_scale q_i k_j + bias) over the keys seen; infinity if there
-/// are none. The forward pass writes it, and the backward pass reads it.
-template <class T>
-struct AttentionArguments {
-    std::ptrdiff_t batch = 1, heads = 1, groups = 1, queries = 0, keys = 0, depth = 0;
-    AttentionView<const T> q{}, k{}, v{};
-    AttentionView<T> out{};
-    Accum<T>* log_sum = nullptr;
-    Accum<T> logit_scale = 1, out_scale = 1;
-    bool causal = false;
-    AttentionMask mask{};
-
-    /// The end of the keys that query i of item b sees, without the mask's bias.
-    [[nodiscard]] std::ptrdiff_t visible(std::ptrdiff_t b, std::ptrdiff_t i) const noexcept {
-        return mask.seen(b, limit(i));
-    }
-    /// The first of these keys, 0 without a window.
-    [[nodiscard]] std::ptrdiff_t first(std::ptrdiff_t i) const noexcept { return mask.first(limit(i)); }
-    [[nodiscard]] std::ptrdiff_t limit(std::ptrdiff_t i) const noexcept {
-        return causal ? std::clamp<std::ptrdiff_t>(i + keys - queries + 1, 0, keys) : keys;
-    }
-    /// Queries that are processed together. Short blocks skip more of the keys that a causal mask hides. The number of
-    /// keys does not matter, so that padding does not change the order of the sums in dk and dv.
-    [[nodiscard]] std::ptrdiff_t query_block() const noexcept { return causal ? 32 : 64; }
-};
-
-/// The gradients for f = softmax(logit_scale q k^T) v (without out_scale), given dout, the gradient of f:
-///   P = softmax(logit_scale q k^T)   dP = dout v^T   dS = P (dP - rowsum(P dP))
-///   dq = dq_scale logit_scale dS k   dk = dk_scale logit_scale dS^T q   dv = dv_scale P^T dout
-/// dk and dv sum over the heads of the group. Results overwrite. `out` and `out_scale` of `forward` are not used.
-template <class T>
-struct AttentionGradients {
-    AttentionArguments<T> forward{};
-    AttentionView<const T> dout{};
-    AttentionView<T> dq{}, dk{}, dv{};
-    Accum<T> dq_scale = 1, dk_scale = 1, dv_scale = 1;
-};
 
 /// Hands out pieces of the scratch of one thread. A first run over a null base measures the required size.
 template <class P>
@@ -99,11 +39,11 @@ struct AttentionScratch {
     std::ptrdiff_t scores_row;
     P *keys_transposed, *values, *scores, *blocks;  // forward; `values` are transposed in the backward pass
     P *keys = nullptr, *gradients = nullptr, *q = nullptr, *dout = nullptr, *dk = nullptr, *dv = nullptr;  // backward
-    P* out = nullptr;                                                                                      // forward
+    P* out = nullptr;  // forward, if T is not P
 
     AttentionScratch(Isa isa, const AttentionArguments<T>& args, bool backward, ScratchPieces<P>& pieces)
         : scores_row(products::round_up(args.keys, score_lanes)) {
-        if (products::whole_pages_apart<P>(scores_row)) scores_row += score_lanes;
+        if (scores_row / score_lanes % 2 == 0) scores_row += score_lanes;  // columns then spread over level 1
         const std::ptrdiff_t block = args.query_block(), head = args.keys * args.depth;
         keys_transposed = pieces.take(products::packed_right_size<P>(isa, args.depth, args.keys));
         values = pieces.take(std::max(products::packed_right_size<P>(isa, args.keys, args.depth),
@@ -117,7 +57,7 @@ struct AttentionScratch {
             dk = pieces.take(head);
             dv = pieces.take(head);
         } else {
-            out = pieces.take(block * args.depth);
+            if (!std::is_same_v<T, P>) out = pieces.take(block * args.depth);
         }
         const std::ptrdiff_t rows = std::max(block, backward ? args.keys : block);
         blocks = pieces.take(std::max({products::block_scratch_size<P>(isa, block, args.keys, args.depth),
@@ -172,6 +112,17 @@ void attention_scores(Isa isa, const AttentionArguments<T>& args, std::ptrdiff_t
     }
 }
 
+/// out[l] = factor row[l], rounded once. `row` may be `out`, and is scratch else.   row, out [n]
+template <class T>
+void store_scaled_row(Isa isa, Accum<T>* row, std::ptrdiff_t n, Accum<T> factor, T* out) noexcept {
+    if constexpr (std::is_same_v<T, Accum<T>>) {
+        for (std::ptrdiff_t l = 0; l < n; ++l) out[l] = factor * row[l];
+    } else {
+        for (std::ptrdiff_t l = 0; l < n; ++l) row[l] *= factor;
+        products::narrow_line(isa, row, n, out);
+    }
+}
+
 /// Threads for the work of attention: `products` products of queries x keys x depth for each head.
 template <class T>
 [[nodiscard]] std::ptrdiff_t attention_parts(const Execution& execution, const AttentionArguments<T>& args,
@@ -199,29 +150,6 @@ void attention_loop(const Execution& execution, Isa isa, const AttentionArgument
             body(jobs * part / parts, jobs * (part + 1) / parts, AttentionScratch<T>(isa, args, backward, pieces));
         }
     });
-}
-
-/// Asks the caches for row i of the head after (b, h): of q, of `dout` if it has one, and of k and v if they are those
-/// of another group. A row is short and far from the next one, so the processor does not see a head's rows coming. They
-/// arrive while this head is computed. With operands from memory the forward pass takes 0.89 of its time on a Xeon.
-/// It is inlined by force: GCC takes a function that only prefetches for one without effect, and leaves its calls out.
-template <class T>
-[[gnu::always_inline]] inline void ask_for_next_head(const AttentionArguments<T>& args, std::ptrdiff_t b,
-                                                     std::ptrdiff_t h, std::ptrdiff_t i,
-                                                     const AttentionView<const T>& dout = {}) noexcept {
-    const std::ptrdiff_t next = b * args.heads + h + 1;
-    if (next == args.batch * args.heads) return;
-    const std::ptrdiff_t item = next / args.heads, head = next % args.heads, heads_per_group = args.heads / args.groups;
-    const auto ask = [&](const AttentionView<const T>& view, std::ptrdiff_t place) __attribute__((always_inline)) {
-        constexpr std::ptrdiff_t line = 64 / static_cast<std::ptrdiff_t>(sizeof(T));
-        const T* const row = view.row(item, i, place);
-        for (std::ptrdiff_t l = 0; row != nullptr && l < args.depth; l += line) __builtin_prefetch(row + l);
-    };
-    ask(args.q, head);
-    ask(dout, head);
-    if (head % heads_per_group != 0 || i >= args.keys) return;
-    ask(args.k, head / heads_per_group);
-    ask(args.v, head / heads_per_group);
 }
 
 /// The forward pass with the kernels of one instruction set. A job is a block of queries of one head. Of the queries x
@@ -256,8 +184,9 @@ void attention_forward_with(Isa isa, const Execution& execution, const Attention
                 }
                 attention_scores(isa, args, b, h, i0, i1, in_place ? nullptr : &keys, scratch);
                 std::array<P, 64> sums;
+                const NextHead<T> next(args, b, h);
                 for (std::ptrdiff_t i = i0; i < i1; ++i) {
-                    ask_for_next_head(args, b, h, i);
+                    next.ask(i);
                     P* const row = scratch.scores + (i - i0) * scratch.scores_row;
                     const std::ptrdiff_t visible = args.visible(b, i), seen_from = std::min(args.first(i), visible),
                                          start = seen_from / score_lanes * score_lanes,
@@ -282,14 +211,12 @@ void attention_forward_with(Isa isa, const Execution& execution, const Attention
                 product.m = i1 - i0;
                 product.a = products::MatrixView<const P>{scratch.scores, scratch.scores_row, 1};
                 product.b = values.first_rows(args.visible(b, i1 - 1));
-                product.c = {scratch.out, args.depth, 1};
+                if constexpr (std::is_same_v<T, P>) product.c = args.out.rows(b, i0, h);
+                else product.c = {scratch.out, args.depth, 1};
                 products::multiply_block(isa, product, scratch.blocks);
-                for (std::ptrdiff_t i = i0; i < i1; ++i) {
-                    P* const row = scratch.out + (i - i0) * args.depth;
-                    const P scale = out_scale / sums[static_cast<std::size_t>(i - i0)];
-                    for (std::ptrdiff_t l = 0; l < args.depth; ++l) row[l] *= scale;
-                    products::narrow_line(isa, row, args.depth, args.out.row(b, i, h));
-                }
+                for (std::ptrdiff_t i = i0; i < i1; ++i)
+                    store_scaled_row(isa, product.c.at(i - i0, 0), args.depth,
+                                     out_scale / sums[static_cast<std::size_t>(i - i0)], args.out.row(b, i, h));
             }
         });
 }
@@ -318,7 +245,14 @@ void attention_backward_with(Isa isa, const Execution& execution, const Attentio
                 const auto keys = products::pack_right(isa, k, args.keys, args.depth, nullptr, scratch.keys);
                 std::fill_n(scratch.dk, head, P(0));
                 std::fill_n(scratch.dv, head, P(0));
-                for (std::ptrdiff_t h = group * heads_per_group; h < (group + 1) * heads_per_group; ++h)
+                const auto ask_for_key = [&](const AttentionView<T>& view,
+                                             std::ptrdiff_t j) {  // to write it at the end
+                    constexpr std::ptrdiff_t line = 64 / static_cast<std::ptrdiff_t>(sizeof(T));
+                    T* const row = j < args.keys ? view.row(b, j, group) : nullptr;
+                    for (std::ptrdiff_t l = 0; row != nullptr && l < args.depth; l += line) prefetch_to_write(row + l);
+                };
+                for (std::ptrdiff_t h = group * heads_per_group; h < (group + 1) * heads_per_group; ++h) {
+                    const NextHead<T> next(args, b, h, gradients.dout);
                     for (std::ptrdiff_t i0 = 0; i0 < args.queries; i0 += block) {
                         const std::ptrdiff_t i1 = std::min(args.queries, i0 + block), seen = args.visible(b, i1 - 1);
                         attention_scores(isa, args, b, h, i0, i1, &keys_transposed, scratch);
@@ -329,7 +263,9 @@ void attention_backward_with(Isa isa, const Execution& execution, const Attentio
                         dprobabilities.c = {scratch.gradients, scratch.scores_row, 1};
                         products::multiply_block(isa, dprobabilities, scratch.blocks);
                         for (std::ptrdiff_t i = i0; i < i1; ++i) {
-                            ask_for_next_head(args, b, h, i, gradients.dout);
+                            next.ask(i);
+                            ask_for_key(gradients.dk, i);
+                            ask_for_key(gradients.dv, i);
                             P* const p = scratch.scores + (i - i0) * scratch.scores_row;
                             P* const d = scratch.gradients + (i - i0) * scratch.scores_row;
                             const std::ptrdiff_t limit = args.visible(b, i),
@@ -375,11 +311,12 @@ void attention_backward_with(Isa isa, const Execution& execution, const Attentio
                         sum.c = {scratch.dk, args.depth, 1};
                         products::multiply_block(isa, sum, scratch.blocks);
                     }
-                for (std::ptrdiff_t l = 0; l < head; ++l) scratch.dk[l] *= args.logit_scale * gradients.dk_scale;
-                for (std::ptrdiff_t l = 0; l < head; ++l) scratch.dv[l] *= gradients.dv_scale;
+                }
                 for (std::ptrdiff_t j = 0; j < args.keys; ++j) {
-                    products::narrow_line(isa, scratch.dk + j * args.depth, args.depth, gradients.dk.row(b, j, group));
-                    products::narrow_line(isa, scratch.dv + j * args.depth, args.depth, gradients.dv.row(b, j, group));
+                    store_scaled_row(isa, scratch.dk + j * args.depth, args.depth,
+                                     args.logit_scale * gradients.dk_scale, gradients.dk.row(b, j, group));
+                    store_scaled_row(isa, scratch.dv + j * args.depth, args.depth, gradients.dv_scale,
+                                     gradients.dv.row(b, j, group));
                 }
             }
         });

@@ -44,6 +44,9 @@ struct BlockProduct {
     return round_up((rows + tile_rows - 1) / tile_rows * left_panel_size(tile_rows, k), 16);
 }
 
+/// Longest k for which a transposed A is read in place. Its tiles then read so many lines of memory.
+inline constexpr std::ptrdiff_t short_depth = 64;
+
 /// Columns of a transposed A that `pack_left_by_lines` packs together, each for all tiles.
 inline constexpr std::ptrdiff_t left_lines_at_once = 16;
 
@@ -115,10 +118,15 @@ void multiply_block(Isa isa, const BlockProduct<TC>& product, Accum<TC>* scratch
     // Rows of A with elements of type P, contiguous along k and not quantised, are read in place. Not so where they are
     // whole pages apart.
     const bool crowds = product.m > 4 && whole_pages_apart<P>(product.a.row_stride);
-    const bool in_place = product.a.widened() && product.round_a == nullptr && product.a.col_stride == 1 && !crowds;
+    const bool plain = product.a.widened() && product.round_a == nullptr;
+    const bool in_place = plain && product.a.col_stride == 1 && !crowds;
+    // So are columns of A where k is short. Not so where they are quarters of pages apart, in few sets of level 1.
+    const bool columns_in_place = plain && product.a.row_stride == 1 && product.a.col_stride != 1 && k <= short_depth &&
+                                  product.a.col_stride * static_cast<std::ptrdiff_t>(sizeof(P)) % 1024 != 0;
     // With tiles of four rows, a tile's part of a line of a transposed A is a quarter of a cache line (half of it in
     // double). Where lines are half a page apart or more, level 1 would lose the rest before the next tile is packed.
-    const bool apart = product.a.row_stride == 1 && tile_rows * static_cast<std::ptrdiff_t>(sizeof(P)) < 48 &&
+    const bool apart = !columns_in_place && product.a.row_stride == 1 &&
+                       tile_rows * static_cast<std::ptrdiff_t>(sizeof(P)) < 48 &&
                        product.a.col_stride * product.a.functions->element_bytes >= 2048;
     const bool coded = b.coded.weight != nullptr;           // of one row of A
     const bool any_rows = coded || b.in_place_column != 0;  // tiles of any number of rows
@@ -147,6 +155,8 @@ void multiply_block(Isa isa, const BlockProduct<TC>& product, Accum<TC>* scratch
                 if (apart) panel = {packed, 1, round_up(count, 4)};
                 else if (in_place && (any_rows || count % 4 == 0))
                     panel = {rows.template view<P>().data, rows.row_stride, 1};
+                else if (columns_in_place && !any_rows && count % 4 == 0)
+                    panel = {rows.template view<P>().data, 1, rows.col_stride};
                 else panel = rows.functions->left(isa, rows, count, depth, product.round_a, packed);
             }
             const TileOutput<TC> output{isa, product.c.block(i0, 0)};

@@ -134,15 +134,39 @@ UNITSCALE_TARGET_AVX512 void copy_lines_avx512(const LineBlock<T>& block, const 
     }
 }
 
+/// out[j out_row + i] = in[i row + j], quantised, for sixteen lines. A line has `squares` times sixteen elements. The
+/// kind of rounding is tested once for every sixteen of them.
+template <class T>
+UNITSCALE_TARGET_AVX512 void transpose_squares_avx512(const T* in, std::ptrdiff_t row, std::ptrdiff_t squares,
+                                                      float* out, std::ptrdiff_t out_row,
+                                                      const RegisterQuantiser& constants) noexcept {
+    const RegisterQuantiser quantiser = constants;
+    for (; squares > 0; --squares, in += 16, out += 16 * out_row) {
+        __m512 rows[16];
+#pragma GCC unroll 16
+        for (std::ptrdiff_t i = 0; i < 16; ++i) rows[i] = load_floats(0xFFFF, in + i * row);
+        if (quantiser.kind == RegisterQuantisation::by_exponent) {
+#pragma GCC unroll 16
+            for (std::ptrdiff_t i = 0; i < 16; ++i)
+                rows[i] = quantise_in_register<RegisterQuantisation::by_exponent>(quantiser, rows[i]);
+        } else if (quantiser.kind == RegisterQuantisation::by_word) {
+#pragma GCC unroll 16
+            for (std::ptrdiff_t i = 0; i < 16; ++i)
+                rows[i] = quantise_in_register<RegisterQuantisation::by_word>(quantiser, rows[i]);
+        }
+        Words512 words[16];
+#pragma GCC unroll 16
+        for (std::ptrdiff_t i = 0; i < 16; ++i) words[i] = reinterpret_cast<Words512>(rows[i]);
+        transpose_words(words);
+#pragma GCC unroll 16
+        for (std::ptrdiff_t j = 0; j < 16; ++j) _mm512_storeu_ps(out + j * out_row, reinterpret_cast<__m512>(words[j]));
+    }
+}
+
 /// out[j out_row + i] = in[i row + j] for 16 lines of 16 floats.
 UNITSCALE_TARGET_AVX512 inline void transpose_square_avx512(const float* in, std::ptrdiff_t row, float* out,
                                                             std::ptrdiff_t out_row) noexcept {
-    Words512 words[16];
-#pragma GCC unroll 16
-    for (std::ptrdiff_t i = 0; i < 16; ++i, in += row) words[i] = reinterpret_cast<Words512>(_mm512_loadu_ps(in));
-    transpose_words(words);
-#pragma GCC unroll 16
-    for (std::ptrdiff_t j = 0; j < 16; ++j, out += out_row) _mm512_storeu_ps(out, reinterpret_cast<__m512>(words[j]));
+    transpose_squares_avx512(in, row, 1, out, out_row, {});
 }
 
 /// Loads fewer than eight elements. The others are 0 and not read.
@@ -240,45 +264,29 @@ void copy_lines(Isa isa, const LineBlock<T>& block, const RegisterQuantiser& qua
 }
 
 /// out[j out_row + i] = in[i row + j]. Here `padded` is the number of lines and of zero lines beside them. Blocks that
-/// are not whole squares pass through a buffer of one square in the level 1 cache. With AVX-512 quantised squares do,
-/// too.
+/// are not whole squares pass through a buffer of one square in the level 1 cache.
 template <class T>
 void transpose_lines(Isa isa, const LineBlock<T>& block, const RegisterQuantiser& quantiser) {
     const std::ptrdiff_t side = isa == Isa::avx512 ? 16 : 8;
-    alignas(64) float buffer[16 * 16];
+    alignas(64) float buffer[16 * 16], transposed[16 * 16];
     const auto transpose_square = isa == Isa::avx512 ? transpose_square_avx512 : transpose_square_avx2;
+    const auto transpose_squares = isa == Isa::avx512 ? transpose_squares_avx512<T> : transpose_squares_avx2<T>;
     for (std::ptrdiff_t i = 0; i < block.padded; i += side) {
+        const std::ptrdiff_t lines = std::clamp<std::ptrdiff_t>(block.lines - i, 0, side),
+                             padded = std::min(side, block.padded - i);
         std::ptrdiff_t j = 0;
-        if (isa != Isa::avx512 && i + side <= block.lines) {
+        if (lines == side) {
             j = block.length / side * side;
-            transpose_squares_avx2(block.in + i * block.row, block.row, j / side, block.out + i, block.out_row,
-                                   quantiser);
+            transpose_squares(block.in + i * block.row, block.row, j / side, block.out + i, block.out_row, quantiser);
         }
         for (; j < block.length; j += side) {
-            const std::ptrdiff_t lines = std::clamp<std::ptrdiff_t>(block.lines - i, 0, side);
-            const std::ptrdiff_t length = std::min(side, block.length - j), padded = std::min(side, block.padded - i);
-            float* const out = block.out + j * block.out_row + i;
-            const float* square = buffer;
-            std::ptrdiff_t row = side;
-            if constexpr (std::is_same_v<T, float>)
-                if (quantiser.kind == RegisterQuantisation::none && lines == side && length == side) {
-                    square = block.in + i * block.row + j;
-                    row = block.row;
-                }
-            if (square == buffer) {
-                copy_lines(isa,
-                           LineBlock<T>{block.in + i * block.row + j, block.row, lines, length, side, buffer, side},
-                           quantiser);
-                std::fill(buffer + lines * side, buffer + side * side, 0.0f);
-            }
-            if (length == side && padded == side) {
-                transpose_square(square, row, out, block.out_row);
-                continue;
-            }
-            alignas(64) float transposed[16 * 16];
-            transpose_square(square, row, transposed, side);
+            const std::ptrdiff_t length = std::min(side, block.length - j);
+            copy_lines(isa, LineBlock<T>{block.in + i * block.row + j, block.row, lines, length, side, buffer, side},
+                       quantiser);
+            std::fill(buffer + lines * side, buffer + side * side, 0.0f);
+            transpose_square(buffer, side, transposed, side);
             for (std::ptrdiff_t l = 0; l < length; ++l)
-                std::memcpy(out + l * block.out_row, transposed + l * side,
+                std::memcpy(block.out + (j + l) * block.out_row + i, transposed + l * side,
                             static_cast<std::size_t>(padded) * sizeof(float));
         }
     }
