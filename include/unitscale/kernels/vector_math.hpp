@@ -180,7 +180,7 @@ struct NormalValues {
 }
 
 /// Asks for the block of results that a loop writes 2 KiB later. An address past the end is harmless. The processor
-/// foresees reads better than writes: on a Xeon, a loop over arrays of 8 MB takes 0.84 of its time.
+/// foresees reads better than writes: on a Xeon, a sum of two arrays of 8 MB takes 0.76 of its time.
 template <class T>
 [[gnu::always_inline]] inline void ask_for_output(const T* y) noexcept {
     const auto ahead = reinterpret_cast<std::uintptr_t>(y) + 2048;
