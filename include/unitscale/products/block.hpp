@@ -115,21 +115,20 @@ void multiply_block(Isa isa, const BlockProduct<TC>& product, Accum<TC>* scratch
     const RightPanels<P>& b = product.b;
     const std::ptrdiff_t k = b.k, tile_rows = shape.rows, lanes = b.lanes, most_rows = block_sizes().rows;
     const std::ptrdiff_t panel_size = left_panel_size(tile_rows, k);
-    // Rows of A with elements of type P, contiguous along k and not quantised, are read in place. Not so where they are
-    // whole pages apart.
+    const bool coded = b.coded.weight != nullptr;           // of one row of A
+    const bool any_rows = coded || b.in_place_column != 0;  // tiles of any number of rows, which lie along k
+    // A is read in place if its elements have type P and are not quantised: rows along k, and columns where k is short.
+    // Not so where rows are whole pages apart, or columns quarters of pages: few sets of level 1 would hold them.
+    const bool along = product.a.col_stride == 1, across = product.a.row_stride == 1 && !along;
     const bool crowds = product.m > 4 && whole_pages_apart<P>(product.a.row_stride);
-    const bool plain = product.a.widened() && product.round_a == nullptr;
-    const bool in_place = plain && product.a.col_stride == 1 && !crowds;
-    // So are columns of A where k is short. Not so where they are quarters of pages apart, in few sets of level 1.
-    const bool columns_in_place = plain && product.a.row_stride == 1 && product.a.col_stride != 1 && k <= short_depth &&
-                                  product.a.col_stride * static_cast<std::ptrdiff_t>(sizeof(P)) % 1024 != 0;
+    const bool short_columns = across && !any_rows && k <= short_depth &&
+                               product.a.col_stride * static_cast<std::ptrdiff_t>(sizeof(P)) % 1024 != 0;
+    const bool in_place = product.a.widened() && product.round_a == nullptr && ((along && !crowds) || short_columns);
     // With tiles of four rows, a tile's part of a line of a transposed A is a quarter of a cache line (half of it in
     // double). Where lines are half a page apart or more, level 1 would lose the rest before the next tile is packed.
-    const bool apart = !columns_in_place && product.a.row_stride == 1 &&
+    const bool apart = !in_place && product.a.row_stride == 1 &&
                        tile_rows * static_cast<std::ptrdiff_t>(sizeof(P)) < 48 &&
                        product.a.col_stride * product.a.functions->element_bytes >= 2048;
-    const bool coded = b.coded.weight != nullptr;           // of one row of A
-    const bool any_rows = coded || b.in_place_column != 0;  // tiles of any number of rows
     const bool direct_c = std::is_same_v<TC, P> && product.c.col_stride == 1;
     // Where k is cut into parts, tiles pass their sums from part to part in P: in C, or here if C's type is narrower.
     P* const sums = !std::is_same_v<TC, P> && k > block_depth
@@ -154,9 +153,7 @@ void multiply_block(Isa isa, const BlockProduct<TC>& product, Accum<TC>* scratch
                 P* const packed = scratch + q * panel_size;
                 if (apart) panel = {packed, 1, round_up(count, 4)};
                 else if (in_place && (any_rows || count % 4 == 0))
-                    panel = {rows.template view<P>().data, rows.row_stride, 1};
-                else if (columns_in_place && !any_rows && count % 4 == 0)
-                    panel = {rows.template view<P>().data, 1, rows.col_stride};
+                    panel = {rows.template view<P>().data, rows.row_stride, rows.col_stride};
                 else panel = rows.functions->left(isa, rows, count, depth, product.round_a, packed);
             }
             const TileOutput<TC> output{isa, product.c.block(i0, 0)};

@@ -134,29 +134,17 @@ UNITSCALE_TARGET_AVX512 void copy_lines_avx512(const LineBlock<T>& block, const 
     }
 }
 
-/// out[j out_row + i] = in[i row + j], quantised, for sixteen lines. A line has `squares` times sixteen elements. The
-/// kind of rounding is tested once for every sixteen of them.
+/// out[j out_row + i] = in[i row + j], quantised, for sixteen lines. A line has `squares` times sixteen elements.
 template <class T>
 UNITSCALE_TARGET_AVX512 void transpose_squares_avx512(const T* in, std::ptrdiff_t row, std::ptrdiff_t squares,
                                                       float* out, std::ptrdiff_t out_row,
                                                       const RegisterQuantiser& constants) noexcept {
     const RegisterQuantiser quantiser = constants;
     for (; squares > 0; --squares, in += 16, out += 16 * out_row) {
-        __m512 rows[16];
-#pragma GCC unroll 16
-        for (std::ptrdiff_t i = 0; i < 16; ++i) rows[i] = load_floats(0xFFFF, in + i * row);
-        if (quantiser.kind == RegisterQuantisation::by_exponent) {
-#pragma GCC unroll 16
-            for (std::ptrdiff_t i = 0; i < 16; ++i)
-                rows[i] = quantise_in_register<RegisterQuantisation::by_exponent>(quantiser, rows[i]);
-        } else if (quantiser.kind == RegisterQuantisation::by_word) {
-#pragma GCC unroll 16
-            for (std::ptrdiff_t i = 0; i < 16; ++i)
-                rows[i] = quantise_in_register<RegisterQuantisation::by_word>(quantiser, rows[i]);
-        }
         Words512 words[16];
 #pragma GCC unroll 16
-        for (std::ptrdiff_t i = 0; i < 16; ++i) words[i] = reinterpret_cast<Words512>(rows[i]);
+        for (std::ptrdiff_t i = 0; i < 16; ++i)
+            words[i] = reinterpret_cast<Words512>(quantise_vector(quantiser, load_floats(0xFFFF, in + i * row)));
         transpose_words(words);
 #pragma GCC unroll 16
         for (std::ptrdiff_t j = 0; j < 16; ++j) _mm512_storeu_ps(out + j * out_row, reinterpret_cast<__m512>(words[j]));
