@@ -63,6 +63,6 @@ TEST_CASE("attention arguments: any head may be asked for") {
         }
     const NextHead<float> after_last(args, batch - 1, heads - 1), second(args, 0, 0), of_next_group(args, 0, 1);
     CHECK(after_last.rows() == 0);
-    CHECK(second.rows() == 1);         // q; k and v are those of the same group
-    CHECK(of_next_group.rows() == 3);  // q, k and v
+    CHECK(second.rows() == 1);         // of q: the group of k and v is the same
+    CHECK(of_next_group.rows() == 3);  // of q, k and v
 }
