@@ -21,8 +21,8 @@ while [[ ${1:-} == --blas || ${1:-} == --native ]]; do
   shift
 done
 build=${UNITSCALE_BENCH_BUILD:-$build}
-options+=(-D CMAKE_BUILD_TYPE=Release -D UNITSCALE_TESTS=OFF -D UNITSCALE_EXAMPLES=OFF)
-cmake -S "$root" -B "$build" "${options[@]}" > /dev/null
+options+=(-D UNITSCALE_BENCH=ON -D UNITSCALE_TESTS=OFF -D UNITSCALE_EXAMPLES=OFF)
+cmake --preset release -S "$root" -B "$build" "${options[@]}" > /dev/null
 log=$build/bench_matmul.log
 cmake --build "$build" --target bench_matmul > "$log" || { cat "$log" >&2; exit 1; }
 exec "$build/bench/bench_products_product" "$@"
