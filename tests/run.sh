@@ -7,23 +7,32 @@ source "$root/tests/support/install.sh"
 # shellcheck source=tests/support/arm_root.sh
 source "$root/tests/support/arm_root.sh"
 
+steps=(gcc-release gcc-baseline gcc-avx2 gcc-plain gcc-sanitizers clang-release clang-sanitizers clang-libcxx aarch64)
+
 usage() {
   cat << END
-usage: bash tests/run.sh [--matrix]
+usage: bash tests/run.sh [--matrix [STEP...]]
 
 Installs what is missing (Debian; elsewhere names it), builds the tests and the small examples in build/tests \
 and runs them.
 
-  --matrix  GCC and Clang 16, each Release and with address and undefined-behaviour sanitizers; GCC without OpenMP and
-            -march=native, each source alone; the Release tests again, held to the instruction sets \`baseline\` and
-            \`avx2\`; the kernels' bits under all compiler options; Clang 16 with its own standard library; 64-bit
-            ARM, emulated by qemu, which takes hours
+  --matrix  runs all of these steps, or the steps that are named:
+            gcc-release, clang-release        GCC and Clang 16, and the kernels' bits under all compiler options
+            gcc-sanitizers, clang-sanitizers  with address and undefined-behaviour sanitizers
+            gcc-baseline, gcc-avx2            the tests of gcc-release, held to the instruction set
+            gcc-plain                         without OpenMP and -march=native, each source alone
+            clang-libcxx                      Clang 16 with its own standard library
+            aarch64                           64-bit ARM, emulated by qemu, which takes hours
   --help    this text
 END
 }
 
-matrix=false
+matrix=false chosen=()
 for argument in "$@"; do
+  if $matrix && [[ " ${steps[*]} " == *" $argument "* ]]; then
+    chosen+=("$argument")
+    continue
+  fi
   case $argument in
     --matrix) matrix=true ;;
     --help | -h)
@@ -31,17 +40,23 @@ for argument in "$@"; do
       exit 0
       ;;
     *)
-      printf "tests/run.sh: unknown argument '%s'; known: --matrix, --help\n" "$argument" >&2
+      known="--matrix, --help"
+      if $matrix; then known="the steps ${steps[*]}"; fi
+      printf "tests/run.sh: unknown argument '%s'; known: %s\n" "$argument" "$known" >&2
       exit 2
       ;;
   esac
 done
+if ((${#chosen[@]} == 0)); then chosen=("${steps[@]}"); fi
 
 packages=(g++ cmake ninja-build libeigen3-dev libxtensor-dev catch2 nlohmann-json3-dev libzip-dev libicu-dev
   libpcre2-dev libsentencepiece-dev libopenmpi-dev openmpi-bin iproute2)
 if $matrix; then
-  packages+=(libcli11-dev clang-16 libomp-16-dev libclang-rt-16-dev libc++-16-dev libc++abi-16-dev
-    g++-aarch64-linux-gnu qemu-user)
+  packages+=(libcli11-dev)
+  if [[ ${chosen[*]} == *clang* ]]; then
+    packages+=(clang-16 libomp-16-dev libclang-rt-16-dev libc++-16-dev libc++abi-16-dev)
+  fi
+  if [[ ${chosen[*]} == *aarch64* ]]; then packages+=(g++-aarch64-linux-gnu qemu-user); fi
 fi
 need "${packages[@]}"
 set_parallel_level
@@ -68,45 +83,54 @@ if ! $matrix; then
   exit
 fi
 
-summary=() failed=0
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
-step() {  # step <title> <command>...
-  printf '\n==== %s\n' "$1"
-  local status=0 line
-  "${@:2}" 2>&1 | tee "$log" || status=1
-  line=$(grep -E '% tests passed' "$log" || true)
-  if ((status != 0)); then failed=1 line="FAILED ${line}"; fi
-  summary+=("$(printf '%-28s %s' "$1" "${line:-built}")")
-}
-# shellcheck disable=SC2317  # called through step
 build_and_test() { build "$@" && run_tests "$1"; }
-# shellcheck disable=SC2317
-run_with_isa() { UNITSCALE_ISA=$1 run_tests build/matrix/gcc -L '^(unit|examples)$'; }
-
-# shellcheck disable=SC2317
+# A build directory keeps its compiler, so none is shared with build/tests, whose compiler is the user's choice.
+build_gcc() {
+  build build/matrix/gcc release -DCMAKE_CXX_COMPILER=g++ -DUNITSCALE_EXAMPLES=ON \
+    -DUNITSCALE_TEST_ALL_FLAGS=ON "$strict"
+}
+run_with_isa() { build_gcc && UNITSCALE_ISA=$1 run_tests build/matrix/gcc -L '^(unit|examples)$'; }
 build_and_test_arm() {
   arm_root build/matrix/aarch64-root &&
     build_and_test build/matrix/aarch64 release --toolchain "$root/cmake/aarch64-linux-gnu.cmake" \
       -DUNITSCALE_AARCH64_ROOT="$root/build/matrix/aarch64-root" -DUNITSCALE_EXAMPLES=ON "$strict"
 }
+run_step() {
+  case $1 in
+    gcc-release) build_gcc && run_tests build/matrix/gcc ;;
+    gcc-baseline) run_with_isa baseline ;;
+    gcc-avx2) run_with_isa avx2 ;;
+    gcc-plain)
+      build_and_test build/matrix/gcc-plain release -DCMAKE_CXX_COMPILER=g++ -DUNITSCALE_OPENMP=OFF \
+        -DUNITSCALE_NATIVE=OFF -DUNITSCALE_UNIT_LINES=0 -DUNITSCALE_EXAMPLES=ON "$strict"
+      ;;
+    gcc-sanitizers)
+      build_and_test build/matrix/gcc-sanitize sanitize -DCMAKE_CXX_COMPILER=g++ -DUNITSCALE_EXAMPLES=OFF
+      ;;
+    clang-release)
+      build_and_test build/matrix/clang clang -DUNITSCALE_EXAMPLES=ON -DUNITSCALE_TEST_ALL_FLAGS=ON "$strict"
+      ;;
+    clang-sanitizers) build_and_test build/matrix/clang-sanitize clang-sanitize -DUNITSCALE_EXAMPLES=OFF ;;
+    clang-libcxx)
+      # SentencePiece is built for the other standard library, and strings pass between it and its caller.
+      build_and_test build/matrix/clang-libcxx clang -DCMAKE_CXX_FLAGS=-stdlib=libc++ \
+        -DUNITSCALE_SENTENCEPIECE_LIBRARY=OFF -DUNITSCALE_EXAMPLES=OFF "$strict"
+      ;;
+    aarch64) build_and_test_arm ;;
+  esac
+}
 
-# A build directory keeps its compiler, so none is shared with build/tests, whose compiler is the user's choice.
-step "gcc release" build_and_test build/matrix/gcc release -DCMAKE_CXX_COMPILER=g++ -DUNITSCALE_EXAMPLES=ON \
-  -DUNITSCALE_TEST_ALL_FLAGS=ON "$strict"
-step "gcc release, baseline" run_with_isa baseline
-step "gcc release, avx2" run_with_isa avx2
-step "gcc, no OpenMP, no native" build_and_test build/matrix/gcc-plain release -DCMAKE_CXX_COMPILER=g++ \
-  -DUNITSCALE_OPENMP=OFF -DUNITSCALE_NATIVE=OFF -DUNITSCALE_UNIT_LINES=0 -DUNITSCALE_EXAMPLES=ON "$strict"
-step "gcc sanitizers" build_and_test build/matrix/gcc-sanitize sanitize -DCMAKE_CXX_COMPILER=g++ \
-  -DUNITSCALE_EXAMPLES=OFF
-step "clang release" build_and_test build/matrix/clang clang -DUNITSCALE_EXAMPLES=ON \
-  -DUNITSCALE_TEST_ALL_FLAGS=ON "$strict"
-step "clang sanitizers" build_and_test build/matrix/clang-sanitize clang-sanitize -DUNITSCALE_EXAMPLES=OFF
-# SentencePiece is built for the other standard library, and strings pass between it and its caller.
-step "clang libc++" build_and_test build/matrix/clang-libcxx clang -DCMAKE_CXX_FLAGS=-stdlib=libc++ \
-  -DUNITSCALE_SENTENCEPIECE_LIBRARY=OFF -DUNITSCALE_EXAMPLES=OFF "$strict"
-step "aarch64 release" build_and_test_arm
+summary=() failed=0
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+for name in "${chosen[@]}"; do
+  printf '\n==== %s\n' "$name"
+  status=0
+  run_step "$name" 2>&1 | tee "$log" || status=1
+  line=$(grep -E '% tests passed' "$log" || true)
+  if ((status != 0)); then failed=1 line="FAILED ${line}"; fi
+  summary+=("$(printf '%-17s %s' "$name" "$line")")
+done
 
 printf '\n'
 printf '%s\n' "${summary[@]}"
