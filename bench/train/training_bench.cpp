@@ -28,6 +28,7 @@
 #include <cstdio>
 #include <ctime>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -138,14 +139,14 @@ struct Options {
     std::string recipe = "unit-fp8", timeline{};
     nn::DecoderConfig config{.vocabulary = 256, .width = 256, .depth = 4, .heads = 4, .length = 256};
     std::size_t batch = 8, steps = 10, warmup = 3;
-    int threads = 1;
+    int threads = 1, against = 0;  ///< against: of the steps in turn; 0: none
     bool json = false, plain = false;
 };
 
 /// Trains in T, the recipe's element type, and prints what it measured.
 template <class T>
 void run(const Options& options, const Recipe& recipe) {
-    const auto& [recipe_name, timeline, config, batch, steps, warmup, threads, json, plain] = options;
+    const auto& [recipe_name, timeline, config, batch, steps, warmup, threads, against, json, plain] = options;
     const double empty_megabytes = experiments::peak_resident_megabytes();
     nn::Decoder<T> model(config);
     nn::initialise(model.parameters(), recipe, 1);
@@ -157,17 +158,31 @@ void run(const Options& options, const Recipe& recipe) {
     for (auto* ids : {&batches[0].ids, &batches[0].labels})
         for (std::size_t i = 0; i < ids->size(); ++i)
             ids->data()[i] = static_cast<std::int32_t>(random_word({1, 2}, i) % config.vocabulary);
-    const auto step = [&] { static_cast<void>(train::train_step<T>(model, tape, optimiser, batches, 1e-3)); };
+    const auto step_on = [&](Tape<T>& used) {
+        static_cast<void>(train::train_step<T>(model, used, optimiser, batches, 1e-3));
+    };
+    const auto step = [&] { step_on(tape); };
+    std::optional<Tape<T>> other_tape;
+    if (against > 0) other_tape.emplace(recipe, state, against);
 
-    for (std::size_t i = 0; i < warmup; ++i) step();
-    std::vector<double> times;
+    for (std::size_t i = 0; i < warmup; ++i) {
+        step();
+        if (other_tape) step_on(*other_tape);
+    }
+    std::vector<double> times, other_times, ratios;
     std::size_t allocations = 0;
-    for (std::size_t i = 0; i < steps; ++i) {
+    const auto measure = [&](Tape<T>& used, std::vector<double>& to) {
         const auto start = Clock::now();
         test::AllocationCount count;
-        step();
+        step_on(used);
         allocations = std::max(allocations, count.stop());
-        times.push_back(seconds_since(start));
+        to.push_back(seconds_since(start));
+    };
+    for (std::size_t i = 0; i < steps; ++i) {  // each of the two comes first in turn
+        if (other_tape && i % 2 == 1) measure(*other_tape, other_times);
+        measure(tape, times);
+        if (other_tape && i % 2 == 0) measure(*other_tape, other_times);
+        if (other_tape) ratios.push_back(other_times.back() / times.back());
     }
     const double megabytes = experiments::peak_resident_megabytes(), seconds = median(times);
     std::uint32_t crc = 0;  // equal for builds and numbers of threads that train with the same bits
@@ -198,22 +213,31 @@ void run(const Options& options, const Recipe& recipe) {
     }
 
     const double tokens = static_cast<double>(batch * config.length);
-    nlohmann::ordered_json result = {
-        {"recipe", recipe_name},
-        {"width", config.width},
-        {"depth", config.depth},
-        {"heads", config.heads},
-        {"seq", config.length},
-        {"batch", batch},
-        {"threads", threads},
-        {"recompute", config.recompute},
-        {"parameters", model.parameter_count()},
-        {"weights_crc32", crc},
-        {"step_seconds", seconds},
-        {"tokens_per_s", tokens / seconds},
-        {"peak_megabytes", megabytes},
-        {"above_empty_megabytes", megabytes - empty_megabytes},
-        {"allocations", test::can_count_allocations() ? nlohmann::ordered_json(allocations) : nullptr}};
+    const bool counts = test::can_count_allocations() && !other_tape;  // a change of the tape allocates
+    nlohmann::ordered_json result = {{"recipe", recipe_name},
+                                     {"width", config.width},
+                                     {"depth", config.depth},
+                                     {"heads", config.heads},
+                                     {"seq", config.length},
+                                     {"batch", batch},
+                                     {"threads", threads},
+                                     {"recompute", config.recompute},
+                                     {"parameters", model.parameter_count()},
+                                     {"weights_crc32", crc},
+                                     {"step_seconds", seconds},
+                                     {"tokens_per_s", tokens / seconds},
+                                     {"peak_megabytes", megabytes},
+                                     {"above_empty_megabytes", megabytes - empty_megabytes},
+                                     {"allocations", counts ? nlohmann::ordered_json(allocations) : nullptr}};
+    if (other_tape) {
+        std::sort(ratios.begin(), ratios.end());
+        result["against"] = {{"threads", against},
+                             {"step_seconds", median(other_times)},
+                             {"times_as_fast", median(ratios)},
+                             {"quartiles", {ratios[ratios.size() / 4], ratios[ratios.size() * 3 / 4]}},
+                             {"fastest_steps", *std::min_element(other_times.begin(), other_times.end()) /
+                                                   *std::min_element(times.begin(), times.end())}};
+    }
     for (const auto& [op, share] : shares)  // none if plain
         result["ops"][op] = {{"forward", share.forward},
                              {"backward", share.backward},
@@ -225,10 +249,18 @@ void run(const Options& options, const Recipe& recipe) {
     }
     std::printf(
         "%s width %zu depth %zu heads %zu, %zu x %zu tokens, %d thread%s: %.1f ms a step, %.0f tokens/s, peak %.0f "
-        "MB, "
-        "%.0f MB above the empty process, %zu allocations\n",
+        "MB, %.0f MB above the empty process",
         recipe_name.c_str(), config.width, config.depth, config.heads, batch, config.length, threads,
-        threads == 1 ? "" : "s", 1e3 * seconds, tokens / seconds, megabytes, megabytes - empty_megabytes, allocations);
+        threads == 1 ? "" : "s", 1e3 * seconds, tokens / seconds, megabytes, megabytes - empty_megabytes);
+    if (counts) std::printf(", %zu allocations", allocations);
+    std::printf("\n");
+    if (other_tape) {
+        const auto& found = result["against"];
+        std::printf("%.2f times as fast as with %d thread%s (quartiles %.2f and %.2f; the fastest steps %.2f)\n",
+                    found["times_as_fast"].get<double>(), against, against == 1 ? "" : "s",
+                    found["quartiles"][0].get<double>(), found["quartiles"][1].get<double>(),
+                    found["fastest_steps"].get<double>());
+    }
     if (plain) return;
     std::vector<std::pair<std::string, Share>> rows(shares.begin(), shares.end());
     std::sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
@@ -246,7 +278,7 @@ void run(const Options& options, const Recipe& recipe) {
 int main(int argc, char** argv) {
     wait_briefly(argv);
     Options options;
-    auto& [recipe_name, timeline, config, batch, steps, warmup, threads, json, plain] = options;
+    auto& [recipe_name, timeline, config, batch, steps, warmup, threads, against, json, plain] = options;
     CLI::App app("Measures training steps of a transformer: time, memory, allocations, share of time by op.");
     app.add_option("--recipe", recipe_name, "a name of train_transformer --list-recipes, or a JSON file")
         ->capture_default_str();
@@ -258,6 +290,8 @@ int main(int argc, char** argv) {
     app.add_option("--steps", steps, "measured steps")->capture_default_str()->check(CLI::PositiveNumber);
     app.add_option("--warmup", warmup, "steps before the measured ones")->capture_default_str();
     app.add_option("--threads", threads, "threads")->capture_default_str()->check(CLI::PositiveNumber);
+    app.add_option("--against", against, "also steps with so many threads, in turn; peak memory is of both")
+        ->check(CLI::PositiveNumber);
     app.add_flag("--recompute", config.recompute, "blocks keep their input only and run again in the backward pass");
     app.add_flag("--json", json, "one JSON object instead of text");
     auto* const no_ops = app.add_flag("--plain", plain, "no share of time by op, which takes four more steps");
