@@ -70,7 +70,7 @@ double error_with(const Recipe& recipe, std::uint64_t seed) {
     };
     for (std::uint64_t step = 0; step < trainer.schedule().steps; ++step) {
         const auto [x, y] = training.batch(step, 50, seed);
-        trainer.step([&](Tape<T>& tape, std::size_t) { return loss_of(tape, x, y); });
+        trainer.step([&, &x = x, &y = y](Tape<T>& tape, std::size_t) { return loss_of(tape, x, y); });
     }
     const auto [x, y] = unseen.slice(0, unseen.size());
 
@@ -82,7 +82,7 @@ double error_with(const Recipe& recipe, std::uint64_t seed) {
     check(std::equal(before.data(), before.data() + before.size(), after.data()), "the loaded model answers otherwise");
     io::save_npy("regression_x.npy", x);
     io::save_npy("regression_answers.npy", after);
-    return trainer.evaluate([&](Tape<T>& tape) { return loss_of(tape, x, y).item(); });
+    return trainer.evaluate([&, &x = x, &y = y](Tape<T>& tape) { return loss_of(tape, x, y).item(); });
 }
 
 int main() {

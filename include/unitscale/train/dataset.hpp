@@ -20,6 +20,8 @@ namespace unitscale::train {
 ///   train::Dataset data(images, labels);                       // of shapes [1000,28,28] and [1000]
 ///   const auto [training, validation] = data.split(900);
 ///   const auto [x, y] = training.batch(step, 32, /*seed=*/1);  // x [32,28,28], y [32]
+/// Clang with OpenMP captures no structured binding by itself. So a lambda that uses x and y begins with
+/// [&, &x = x, &y = y].
 /// Errors: tensors of other numbers of rows, or of rank 0. Test: tests/train/dataset_test.cpp
 template <class... T>
 class Dataset {
