@@ -27,8 +27,8 @@
 #include <cstdint>
 #include <cstdio>
 #include <ctime>
+#include <deque>
 #include <map>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -139,7 +139,7 @@ struct Options {
     std::string recipe = "unit-fp8", timeline{};
     nn::DecoderConfig config{.vocabulary = 256, .width = 256, .depth = 4, .heads = 4, .length = 256};
     std::size_t batch = 8, steps = 10, warmup = 3;
-    int threads = 1, against = 0;  ///< against: of the steps in turn; 0: none
+    int threads = 1, against = 0;  ///< against: threads of the steps in turn; 0: no such steps
     bool json = false, plain = false;
 };
 
@@ -151,7 +151,9 @@ void run(const Options& options, const Recipe& recipe) {
     nn::Decoder<T> model(config);
     nn::initialise(model.parameters(), recipe, 1);
     ScalingState state(1);
-    Tape<T> tape(recipe, state, threads);
+    std::deque<Tape<T>> tapes;  // one for each number of threads; they train the same model in turn
+    tapes.emplace_back(recipe, state, threads);
+    if (against > 0) tapes.emplace_back(recipe, state, against);
     optim::Adam<T> optimiser(model.parameters(), recipe,
                              {.beta1 = 0.9, .beta2 = 0.95, .weight_decay = 0.01, .decay = optim::WeightDecay::coupled});
     std::vector<train::Batch> batches = {train::make_batch(batch, config.length)};
@@ -161,42 +163,33 @@ void run(const Options& options, const Recipe& recipe) {
     const auto step_on = [&](Tape<T>& used) {
         static_cast<void>(train::train_step<T>(model, used, optimiser, batches, 1e-3));
     };
-    const auto step = [&] { step_on(tape); };
-    std::optional<Tape<T>> other_tape;
-    if (against > 0) other_tape.emplace(recipe, state, against);
 
-    for (std::size_t i = 0; i < warmup; ++i) {
-        step();
-        if (other_tape) step_on(*other_tape);
-    }
-    std::vector<double> times, other_times, ratios;
+    for (std::size_t i = 0; i < warmup; ++i)
+        for (Tape<T>& tape : tapes) step_on(tape);
+    std::vector<std::vector<double>> times(tapes.size());
     std::size_t allocations = 0;
-    const auto measure = [&](Tape<T>& used, std::vector<double>& to) {
-        const auto start = Clock::now();
-        test::AllocationCount count;
-        step_on(used);
-        allocations = std::max(allocations, count.stop());
-        to.push_back(seconds_since(start));
-    };
-    for (std::size_t i = 0; i < steps; ++i) {  // each of the two comes first in turn
-        if (other_tape && i % 2 == 1) measure(*other_tape, other_times);
-        measure(tape, times);
-        if (other_tape && i % 2 == 0) measure(*other_tape, other_times);
-        if (other_tape) ratios.push_back(other_times.back() / times.back());
-    }
-    const double megabytes = experiments::peak_resident_megabytes(), seconds = median(times);
+    for (std::size_t i = 0; i < steps; ++i)
+        for (std::size_t j = 0; j < tapes.size(); ++j) {
+            const std::size_t side = (i + j) % tapes.size();
+            const auto start = Clock::now();
+            test::AllocationCount count;
+            step_on(tapes[side]);
+            allocations = std::max(allocations, count.stop());
+            times[side].push_back(seconds_since(start));
+        }
+    const double megabytes = experiments::peak_resident_megabytes(), seconds = median(times[0]);
     std::uint32_t crc = 0;  // equal for builds and numbers of threads that train with the same bits
     for (const Parameter<T>* const parameter : model.parameters())
         crc = crc32(std::as_bytes(parameter->value().span()), crc);
 
     OpClock<T> op_clock(threads);
-    tape.set_observer(&op_clock);
-    if (!plain) step();
+    tapes[0].set_observer(&op_clock);
+    if (!plain) step_on(tapes[0]);
     op_clock.clear();
     double observed = 0.0;
     for (std::size_t i = 0; i < 3 && !plain; ++i) {
         const auto start = Clock::now();
-        step();
+        step_on(tapes[0]);
         observed += seconds_since(start);
     }
     if (!timeline.empty()) write_timeline(timeline, op_clock.spans());
@@ -213,7 +206,7 @@ void run(const Options& options, const Recipe& recipe) {
     }
 
     const double tokens = static_cast<double>(batch * config.length);
-    const bool counts = test::can_count_allocations() && !other_tape;  // a change of the tape allocates
+    const bool counts = test::can_count_allocations() && tapes.size() == 1;  // a change of the tape allocates
     nlohmann::ordered_json result = {{"recipe", recipe_name},
                                      {"width", config.width},
                                      {"depth", config.depth},
@@ -229,14 +222,15 @@ void run(const Options& options, const Recipe& recipe) {
                                      {"peak_megabytes", megabytes},
                                      {"above_empty_megabytes", megabytes - empty_megabytes},
                                      {"allocations", counts ? nlohmann::ordered_json(allocations) : nullptr}};
-    if (other_tape) {
+    if (against > 0) {
+        std::vector<double> ratios;
+        for (std::size_t i = 0; i < steps; ++i) ratios.push_back(times[1][i] / times[0][i]);
         std::sort(ratios.begin(), ratios.end());
         result["against"] = {{"threads", against},
-                             {"step_seconds", median(other_times)},
+                             {"step_seconds", median(times[1])},
                              {"times_as_fast", median(ratios)},
-                             {"quartiles", {ratios[ratios.size() / 4], ratios[ratios.size() * 3 / 4]}},
-                             {"fastest_steps", *std::min_element(other_times.begin(), other_times.end()) /
-                                                   *std::min_element(times.begin(), times.end())}};
+                             {"quartiles", {ratios[steps / 4], ratios[steps * 3 / 4]}},
+                             {"fastest_steps", std::ranges::min(times[1]) / std::ranges::min(times[0])}};
     }
     for (const auto& [op, share] : shares)  // none if plain
         result["ops"][op] = {{"forward", share.forward},
@@ -254,7 +248,7 @@ void run(const Options& options, const Recipe& recipe) {
         threads == 1 ? "" : "s", 1e3 * seconds, tokens / seconds, megabytes, megabytes - empty_megabytes);
     if (counts) std::printf(", %zu allocations", allocations);
     std::printf("\n");
-    if (other_tape) {
+    if (against > 0) {
         const auto& found = result["against"];
         std::printf("%.2f times as fast as with %d thread%s (quartiles %.2f and %.2f; the fastest steps %.2f)\n",
                     found["times_as_fast"].get<double>(), against, against == 1 ? "" : "s",
