@@ -90,11 +90,6 @@ build_gcc() {
     -DUNITSCALE_TEST_ALL_FLAGS=ON "$strict"
 }
 run_with_isa() { build_gcc && UNITSCALE_ISA=$1 run_tests build/matrix/gcc -L '^(unit|examples)$'; }
-build_and_test_arm() {
-  arm_root build/matrix/aarch64-root &&
-    build_and_test build/matrix/aarch64 release --toolchain "$root/cmake/aarch64-linux-gnu.cmake" \
-      -DUNITSCALE_AARCH64_ROOT="$root/build/matrix/aarch64-root" -DUNITSCALE_EXAMPLES=ON "$strict"
-}
 run_step() {
   case $1 in
     gcc-release) build_gcc && run_tests build/matrix/gcc ;;
@@ -116,7 +111,11 @@ run_step() {
       build_and_test build/matrix/clang-libcxx clang -DCMAKE_CXX_FLAGS=-stdlib=libc++ \
         -DUNITSCALE_SENTENCEPIECE_LIBRARY=OFF -DUNITSCALE_EXAMPLES=OFF "$strict"
       ;;
-    aarch64) build_and_test_arm ;;
+    aarch64)
+      arm_root build/matrix/aarch64-root &&
+        build_and_test build/matrix/aarch64 release --toolchain "$root/cmake/aarch64-linux-gnu.cmake" \
+          -DUNITSCALE_AARCH64_ROOT="$root/build/matrix/aarch64-root" -DUNITSCALE_EXAMPLES=ON "$strict"
+      ;;
   esac
 }
 
@@ -128,7 +127,7 @@ for name in "${chosen[@]}"; do
   status=0
   run_step "$name" 2>&1 | tee "$log" || status=1
   line=$(grep -E '% tests passed' "$log" || true)
-  if ((status != 0)); then failed=1 line="FAILED ${line}"; fi
+  if ((status != 0)) || [[ -z $line ]]; then failed=1 line="FAILED ${line}"; fi
   summary+=("$(printf '%-17s %s' "$name" "$line")")
 done
 
