@@ -37,7 +37,8 @@ double fit(const Recipe& recipe, bool resume) {
     double loss = 0.0;
     while (trainer.steps() < 200) {
         const auto [x, labels] = examples.batch(trainer.steps(), 64, /*seed=*/1);
-        const auto loss_of = [&, &x = x, &labels = labels](Tape<T>& tape, std::size_t) {  // named for Clang
+        // By name: Clang with OpenMP captures no structured binding by itself.
+        const auto loss_of = [&, &x = x, &labels = labels](Tape<T>& tape, std::size_t) {
             return ops::softmax_cross_entropy(network(tape.input(cast<T>(x))), labels);
         };
         loss = trainer.step(loss_of).loss;
