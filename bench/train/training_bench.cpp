@@ -48,9 +48,8 @@ namespace {
 class ThreadClocks {
 public:
     explicit ThreadClocks(int threads) : clocks_(static_cast<std::size_t>(threads)) {
-        parallel_for(threads, threads, 1, [this](std::ptrdiff_t begin, std::ptrdiff_t end) {
-            for (std::ptrdiff_t i = begin; i < end; ++i)
-                pthread_getcpuclockid(pthread_self(), &clocks_[static_cast<std::size_t>(i)]);
+        parallel_jobs(threads, threads, [this](std::ptrdiff_t worker, auto) {
+            pthread_getcpuclockid(pthread_self(), &clocks_[static_cast<std::size_t>(worker)]);
         });
     }
     [[nodiscard]] std::vector<double> seconds() const {

@@ -101,6 +101,7 @@
 #include <unitscale/products/packed_right.hpp>
 #include <unitscale/products/pair_kernels.hpp>
 #include <unitscale/products/product.hpp>
+#include <unitscale/products/product_jobs.hpp>
 #include <unitscale/products/quantise_lines.hpp>
 #include <unitscale/products/register_quantiser.hpp>
 

@@ -266,8 +266,11 @@ TEMPLATE_TEST_CASE("stochastic rounding draws an element's word by its place in 
 
 TEST_CASE("a product's bits are the same for every number of threads", "[kernels][matmul]") {
     MemoryPool pool;
-    for (const auto& sizes :
-         {std::array<std::ptrdiff_t, 4>{200, 130, 150, 1}, {3, 700, 600, 1}, {130, 40, 300, 3}, {64, 64, 64, 17}})
+    for (const auto& sizes : {std::array<std::ptrdiff_t, 4>{200, 130, 150, 1},
+                              {3, 700, 600, 1},
+                              {400, 70, 1300, 1},
+                              {130, 40, 300, 3},
+                              {64, 64, 64, 17}})
         for (const bool shared : {false, true}) {
             const Quantiser e4{.format = e4m3};
             const auto run = [&](const Execution& execution) {
@@ -281,32 +284,6 @@ TEST_CASE("a product's bits are the same for every number of threads", "[kernels
                 if (begin == 0) nested = run({4, &pool});
             });
             REQUIRE(test::same_bits(one, nested));
-        }
-}
-
-TEST_CASE("large products are cut between threads along the longer side, small ones are not cut", "[kernels][matmul]") {
-    REQUIRE(matmul_partition(4, 16, 16, 16, 1).parts == 1);
-    const auto tall = matmul_partition(4, 4096, 64, 64, 1), wide = matmul_partition(4, 64, 4096, 64, 1),
-               square = matmul_partition(4, 512, 512, 512, 1);
-    REQUIRE((tall.rows == 4 && tall.cols == 1));
-    REQUIRE((wide.rows == 1 && wide.cols == 4));
-    REQUIRE((square.rows == 2 && square.cols == 2));
-    const auto heads = matmul_partition(4, 128, 64, 128, 32);
-    REQUIRE((heads.parts == 4 && heads.rows == 1 && heads.cols == 1));
-}
-
-TEST_CASE("B is packed in equal parts of whole tiles that exceed the limit by an eighth at most", "[kernels][matmul]") {
-    CHECK(right_strip(1024, 1024, 24) == 1024);
-    CHECK(right_strip(1024, 1000, 24) == 1024);  // not 984 columns and 40
-    CHECK(right_strip(1024, 512, 24) == 528);
-    CHECK(right_strip(1024, 500, 32) == 512);
-    CHECK(right_strip(1200, 1024, 32) == 608);
-    CHECK(right_strip(100, 8, 32) == 32);
-    for (std::ptrdiff_t cols = 1; cols < 400; ++cols)
-        for (const std::ptrdiff_t limit : {0, 24, 50, 100, 399}) {
-            const std::ptrdiff_t strip = right_strip(cols, limit, 24);
-            REQUIRE((strip == cols || strip % 24 == 0));
-            REQUIRE(strip <= std::max<std::ptrdiff_t>(24, limit + limit / 8 + 23));
         }
 }
 

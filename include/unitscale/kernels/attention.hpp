@@ -15,6 +15,7 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <optional>
 #include <type_traits>
 
 namespace unitscale::kernels {
@@ -136,7 +137,7 @@ template <class T>
         std::max<std::ptrdiff_t>(jobs, 1));
 }
 
-/// Runs body(first_job, last_job, scratch) for `parts` contiguous ranges of the jobs, each with scratch of its own.
+/// Runs body(next, scratch) in `parts` threads, each with scratch of its own. next() is the body's next job.
 template <class T, class Body>
 void attention_loop(const Execution& execution, Isa isa, const AttentionArguments<T>& args, bool backward,
                     std::ptrdiff_t parts, std::ptrdiff_t jobs, Body&& body) {
@@ -144,11 +145,9 @@ void attention_loop(const Execution& execution, Isa isa, const AttentionArgument
     ScratchPieces<P> measure;
     (void)AttentionScratch<T>(isa, args, backward, measure);
     Scratch<P> memory(execution, static_cast<std::size_t>(parts * measure.used));
-    parallel_for(static_cast<int>(parts), parts, 1, [&](std::ptrdiff_t begin, std::ptrdiff_t end) {
-        for (std::ptrdiff_t part = begin; part < end; ++part) {
-            ScratchPieces<P> pieces{memory.data() + part * measure.used};
-            body(jobs * part / parts, jobs * (part + 1) / parts, AttentionScratch<T>(isa, args, backward, pieces));
-        }
+    parallel_jobs(parts, jobs, [&](std::ptrdiff_t worker, auto next) {
+        ScratchPieces<P> pieces{memory.data() + worker * measure.used};
+        body(next, AttentionScratch<T>(isa, args, backward, pieces));
     });
 }
 
@@ -164,13 +163,13 @@ void attention_forward_with(Isa isa, const Execution& execution, const Attention
     const P out_scale = drops ? static_cast<P>(args.out_scale / (1.0 - args.mask.dropout)) : args.out_scale;
     attention_loop(
         execution, isa, args, false, attention_parts(execution, args, 2, jobs), jobs,
-        [&](std::ptrdiff_t first, std::ptrdiff_t last, const AttentionScratch<T>& scratch) {
+        [&](auto& next_job, const AttentionScratch<T>& scratch) {
             const bool in_place = attention_in_place(isa, args);
             products::RightPanels<P> keys, values;
             std::ptrdiff_t packed = -1;
-            for (std::ptrdiff_t job = first; job < last; ++job) {
-                const std::ptrdiff_t i0 = job % blocks * block, i1 = std::min(args.queries, i0 + block);
-                const std::ptrdiff_t h = job / blocks % args.heads, b = job / blocks / args.heads,
+            while (const std::optional<std::ptrdiff_t> job = next_job()) {
+                const std::ptrdiff_t i0 = *job % blocks * block, i1 = std::min(args.queries, i0 + block);
+                const std::ptrdiff_t h = *job / blocks % args.heads, b = *job / blocks / args.heads,
                                      group = h / (args.heads / args.groups);
                 if constexpr (std::is_same_v<T, P>)
                     if (in_place)
@@ -234,9 +233,9 @@ void attention_backward_with(Isa isa, const Execution& execution, const Attentio
     const P kept = static_cast<P>(1.0 / (1.0 - args.mask.dropout));
     attention_loop(
         execution, isa, args, true, attention_parts(execution, args, 5, jobs), jobs,
-        [&](std::ptrdiff_t first, std::ptrdiff_t last, const AttentionScratch<T>& scratch) {
-            for (std::ptrdiff_t job = first; job < last; ++job) {
-                const std::ptrdiff_t b = job / args.groups, group = job % args.groups, head = args.keys * args.depth;
+        [&](auto& next_job, const AttentionScratch<T>& scratch) {
+            while (const std::optional<std::ptrdiff_t> job = next_job()) {
+                const std::ptrdiff_t b = *job / args.groups, group = *job % args.groups, head = args.keys * args.depth;
                 const auto k = args.k.rows(b, 0, group), v = args.v.rows(b, 0, group);
                 const auto keys_transposed =
                     products::pack_right(isa, k.transposed(), args.depth, args.keys, nullptr, scratch.keys_transposed);

@@ -188,23 +188,19 @@ private:
         std::optional<Scratch<T>> scores;
         const bool keeps = kept_.has_value();
         if (!keeps) scores.emplace(execution_, static_cast<std::size_t>(parts * size_ * matrices()));
-        const auto run = [&](std::ptrdiff_t index, std::ptrdiff_t begin, std::ptrdiff_t end) {
+        parallel_jobs(parts, args_.items, [&](std::ptrdiff_t index, auto next) {
             Memory own;
             own.keys = memory.data() + index * part;
             own.values = own.keys + keys_size();
             own.right = own.values + keys_size();
             own.scratch = own.right + right_size();
             own.threads = inner;
-            for (std::ptrdiff_t item = begin; item < end; ++item) {
-                own.p = keeps ? kept_->data() + item * size_ * matrices() : scores->data() + index * size_ * matrices();
+            while (const std::optional<std::ptrdiff_t> item = next()) {
+                own.p =
+                    keeps ? kept_->data() + *item * size_ * matrices() : scores->data() + index * size_ * matrices();
                 own.ds = args_.dout != nullptr ? own.p + size_ : nullptr;
-                body(item, static_cast<const Memory&>(own));
+                body(*item, static_cast<const Memory&>(own));
             }
-        };
-        if (parts == 1) return run(0, 0, args_.items);
-        parallel_for(static_cast<int>(parts), parts, 1, [&](std::ptrdiff_t begin, std::ptrdiff_t end) {
-            for (std::ptrdiff_t index = begin; index < end; ++index)
-                run(index, args_.items * index / parts, args_.items * (index + 1) / parts);
         });
     }
 
@@ -212,11 +208,9 @@ private:
     template <class Body>
     void each_block(const Memory& memory, std::ptrdiff_t rows, const Body& body) const {
         const std::ptrdiff_t blocks = (rows + block_ - 1) / block_;
-        const std::ptrdiff_t parts = std::min<std::ptrdiff_t>(memory.threads, blocks);
-        parallel_for(static_cast<int>(parts), parts, 1, [&](std::ptrdiff_t begin, std::ptrdiff_t end) {
-            for (std::ptrdiff_t part = begin; part < end; ++part)
-                for (std::ptrdiff_t b = part; b < blocks; b += parts)  // causal blocks grow: threads take every other
-                    body(b * block_, std::min(rows, (b + 1) * block_), memory.scratch + part * scratch_size());
+        parallel_jobs(memory.threads, blocks, [&](std::ptrdiff_t worker, auto next) {
+            while (const std::optional<std::ptrdiff_t> b = next())
+                body(*b * block_, std::min(rows, (*b + 1) * block_), memory.scratch + worker * scratch_size());
         });
     }
 

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <unitscale/base/parallel.hpp>
 #include <unitscale/kernels/attention.hpp>
 #include <unitscale/kernels/cached_lines.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <limits>
+#include <optional>
 #include <span>
 
 namespace unitscale::kernels {
@@ -185,12 +187,10 @@ void cached_attention_forward_with(Isa isa, const Execution& execution, const Ca
             }
         }
     };
-    parallel_for(static_cast<int>(parts), parts, 1, [&](std::ptrdiff_t first, std::ptrdiff_t last) {
-        for (std::ptrdiff_t part = first; part < last; ++part) {
-            ScratchPieces<P> pieces{memory.data() + part * measure.used};
-            const Pieces scratch(isa, args, pieces);
-            for (std::ptrdiff_t job = jobs * part / parts; job < jobs * (part + 1) / parts; ++job) run(job, scratch);
-        }
+    parallel_jobs(parts, jobs, [&](std::ptrdiff_t worker, auto next) {
+        ScratchPieces<P> pieces{memory.data() + worker * measure.used};
+        const Pieces scratch(isa, args, pieces);
+        while (const std::optional<std::ptrdiff_t> job = next()) run(*job, scratch);
     });
 }
 

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 
 namespace unitscale::products {
 
@@ -173,12 +174,9 @@ inline void limited_product_with(Isa isa, const Execution& execution, const Accu
                                         std::min(height, args.m - g * height), height, args.format_a);
                 }
             });
-        parallel_for(static_cast<int>(parts), parts, 1, [&](std::ptrdiff_t begin, std::ptrdiff_t end) {
-            for (std::ptrdiff_t part = begin; part < end; ++part) {
-                LimitedPanel right = panel_at(rights, part, right_size);
-                for (std::ptrdiff_t job = jobs * part / parts; job < jobs * (part + 1) / parts; ++job)
-                    run_job(item, job, right);
-            }
+        parallel_jobs(parts, jobs, [&](std::ptrdiff_t worker, auto next) {
+            LimitedPanel right = panel_at(rights, worker, right_size);
+            while (const std::optional<std::ptrdiff_t> job = next()) run_job(item, *job, right);
         });
     }
 }

@@ -62,6 +62,11 @@ inline constexpr std::ptrdiff_t pair_block_depth = 1024;  ///< length of k after
     return kernel == PairKernel::matrix ? 32 : 12;
 }
 
+/// `pair_rows` in whole tiles.
+[[nodiscard]] constexpr std::ptrdiff_t most_pair_rows(PairKernel kernel) noexcept {
+    return pair_rows / pair_tile_rows(kernel) * pair_tile_rows(kernel);
+}
+
 /// Rows of A packed together, for A [m,k] and B [k,n]: as many as a tile has, or up to pair_rows. A tile of AMX with a
 /// short k is computed faster than its part of C arrives from behind level 2. With the rows of one tile C is written
 /// along its rows, whose next lines the processor fetches by itself. B, which is read for every tile of rows, must then
@@ -71,7 +76,7 @@ inline constexpr std::ptrdiff_t pair_block_depth = 1024;  ///< length of k after
     const std::ptrdiff_t tile_rows = pair_tile_rows(kernel);
     const std::ptrdiff_t bound = sizes.right_pairs / 2;  // so many floats fill level 2, so many bf16 half of it
     const bool by_tiles = kernel == PairKernel::matrix && m * n > bound && k * n <= bound;
-    return by_tiles ? tile_rows : pair_rows / tile_rows * tile_rows;
+    return by_tiles ? tile_rows : most_pair_rows(kernel);
 }
 
 /// Scratch of multiply_block_pairs, in floats: a buffer for packing, pairs of A, and sums where C cannot hold them.
@@ -263,7 +268,8 @@ UNITSCALE_TARGET_AMX inline void pair_tile_matrix(const PairTile& tile, std::ptr
 template <class TC>
 void multiply_block_pairs(PairKernel kernel, const BlockProduct<TC>& product, const RightPairs& b, float* scratch) {
     const std::ptrdiff_t k = b.k, tile_rows = pair_tile_rows(kernel), group = pair_group(kernel),
-                         block = pair_rows_together(kernel, product.m, b.n, k, block_sizes());
+                         all_rows = product.above + product.m + product.below,
+                         block = pair_rows_together(kernel, all_rows, b.n, k, block_sizes());
     const std::ptrdiff_t most_rows = std::min(product.m, pair_rows) + 16;
     Pair* const left = reinterpret_cast<Pair*>(scratch + pair_buffer);
     float* const sums_of_blocks = !std::is_same_v<TC, float> && k > pair_block_depth
@@ -286,9 +292,9 @@ void multiply_block_pairs(PairKernel kernel, const BlockProduct<TC>& product, co
 #if UNITSCALE_AMX
             const std::ptrdiff_t tiles = b.count() * ((height + tile_rows - 1) / tile_rows);
             RowsAhead ahead;
-            if (kernel == PairKernel::matrix && i0 + height < product.m)
-                ahead = RowsAhead(product.a.block(i0 + height, p0), std::min(block, product.m - i0 - height), depth,
-                                  tiles * (pairs / 16));
+            if (const std::ptrdiff_t rest = product.m + product.below - i0 - height;
+                kernel == PairKernel::matrix && rest > 0)
+                ahead = RowsAhead(product.a.block(i0 + height, p0), std::min(block, rest), depth, tiles * (pairs / 16));
 #endif
             const TileOutput<TC> output{Isa::avx512, product.c.block(i0, 0)};
             const bool first = p0 == product.first_k, last = p0 + depth == k;

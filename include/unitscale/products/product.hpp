@@ -4,8 +4,9 @@
 // The matrix product. The headers of this folder, in the order in which a product runs:
 //
 // Entry
-//   product.hpp             MatmulArguments, choice of kernels, `matmul`, `pack_weights`. `matmul_packed` cuts a
-//                           product into jobs and runs the steps below.
+//   product.hpp             MatmulArguments, choice of kernels, `matmul`, `pack_weights`. `matmul_packed` runs the
+//                           steps below for each job.
+//   product_jobs.hpp        ProductJobs: how a product is cut into jobs for threads.
 // Operands
 //   operand.hpp             Operand: elements with their quantiser, numbers, codes, or a packed B; its checks.
 //   coded_matrix.hpp        CodedMatrix: an operand of 8-bit codes, decoded while it is packed.
@@ -41,7 +42,6 @@
 
 #include <unitscale/base/error.hpp>
 #include <unitscale/base/memory.hpp>
-#include <unitscale/base/parallel.hpp>
 #include <unitscale/products/blas.hpp>
 #include <unitscale/products/block.hpp>
 #include <unitscale/products/block_sizes.hpp>
@@ -50,6 +50,7 @@
 #include <unitscale/products/operand.hpp>
 #include <unitscale/products/packed_right.hpp>
 #include <unitscale/products/pair_kernels.hpp>
+#include <unitscale/products/product_jobs.hpp>
 
 #include <algorithm>
 #include <array>
@@ -58,6 +59,7 @@
 #include <numeric>
 #include <optional>
 #include <type_traits>
+#include <utility>
 
 namespace unitscale::products {
 
@@ -119,11 +121,6 @@ void matmul_naive(const MatmulArguments<T>& args) {
             }
 }
 
-/// Multiply-adds per thread below which another thread costs more than it gains.
-inline constexpr std::ptrdiff_t matmul_work_threshold = std::ptrdiff_t{1} << 19;
-/// Such a threshold for one row of A, whose product waits for B from memory.
-inline constexpr std::ptrdiff_t one_row_work_threshold = std::ptrdiff_t{1} << 18;
-
 /// Largest number of rows of A for which B is multiplied in place, if it can be.
 inline constexpr std::ptrdiff_t max_few_rows = 12;
 
@@ -134,43 +131,6 @@ template <class P>
     return m <= column_major_rows && b.row_stride == 1 && b.col_stride != 0 &&
            (quantiser == nullptr ||
             (std::is_same_v<P, float> && isa != Isa::baseline && quantises_in_register(*quantiser)));
-}
-
-/// Partition of a batch of products into jobs. Each batch item is a grid of row and column ranges, so that a job packs
-/// little compared with the work of its product.
-struct MatmulPartition {
-    std::ptrdiff_t parts = 1;  ///< threads, each with a contiguous range of the jobs
-    std::ptrdiff_t rows = 1, cols = 1;
-};
-[[nodiscard]] inline MatmulPartition matmul_partition(int threads, std::ptrdiff_t m, std::ptrdiff_t n, std::ptrdiff_t k,
-                                                      std::ptrdiff_t batch) {
-    MatmulPartition best;
-    if (threads <= 1 || in_parallel_region()) return best;
-    const double work =
-        static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) * static_cast<double>(batch);
-    const std::ptrdiff_t least_work = m == 1 ? one_row_work_threshold : matmul_work_threshold;
-    best.parts = std::max<std::ptrdiff_t>(
-        1, static_cast<std::ptrdiff_t>(std::min<double>(threads, work / static_cast<double>(least_work))));
-    if (best.parts == 1 || batch >= 4 * best.parts) return best;
-    std::ptrdiff_t least = -1;
-    for (std::ptrdiff_t rows = 1; rows <= best.parts; ++rows) {
-        if (best.parts % rows != 0) continue;
-        const std::ptrdiff_t cols = best.parts / rows, cost = m / rows + n / cols;
-        if (least < 0 || cost < least) {
-            best.rows = rows;
-            best.cols = cols;
-            least = cost;
-        }
-    }
-    return best;
-}
-
-/// Columns of B that are packed together: an equal part of `cols`, in whole tiles. It may exceed `limit` by an eighth,
-/// because A is read again for every part.
-[[nodiscard]] constexpr std::ptrdiff_t right_strip(std::ptrdiff_t cols, std::ptrdiff_t limit,
-                                                   std::ptrdiff_t tile_cols) noexcept {
-    const std::ptrdiff_t most = std::max(limit + limit / 8, tile_cols), parts = (cols + most - 1) / most;
-    return std::min(cols, round_up((cols + parts - 1) / parts, tile_cols));
 }
 
 /// The product of operands of any element type, codes included, without stochastic rounding. A pair kernel requires
@@ -188,13 +148,14 @@ void matmul_packed(const Execution& execution, Isa isa, PairKernel pairs, const 
     const std::ptrdiff_t tile_cols =
         args.b.weight != nullptr ? std::lcm(shape.columns<P>(), std::ptrdiff_t{16}) : shape.columns<P>();
     const MatmulPartition partition = matmul_partition(execution.threads, args.m, args.n, args.k, args.batch);
-    const std::ptrdiff_t jobs = args.batch * partition.rows * partition.cols;
-
-    const auto cut = [](std::ptrdiff_t size, std::ptrdiff_t tile, std::ptrdiff_t parts, std::ptrdiff_t part) {
-        return std::min(size, (size + tile - 1) / tile * part / parts * tile);
-    };
-    const std::ptrdiff_t most_rows = std::min(args.m, round_up(args.m / partition.rows + tile_rows, tile_rows));
-    const std::ptrdiff_t most_cols = std::min(args.n, round_up(args.n / partition.cols + tile_cols, tile_cols));
+    const ProductJobs jobs{partition,
+                           args.batch,
+                           args.m,
+                           args.n,
+                           tile_rows,
+                           tile_cols,
+                           paired ? most_pair_rows(pairs) : block_sizes().rows};
+    const std::ptrdiff_t most_rows = jobs.most_rows(), most_cols = jobs.most_cols();
     // Packed B: `depth` x `strip` at a time.
     const std::ptrdiff_t depth = right_depth<T>(paired ? pairs : PairKernel::none, args.k);
     const CodedRight weight{args.b.weight, 0, 0, args.b.weight_apart};
@@ -245,90 +206,109 @@ void matmul_packed(const Execution& execution, Isa isa, PairKernel pairs, const 
         for (std::ptrdiff_t j = 0; j < args.n; ++j) col_scale[j] *= factor;
     const P* const row_scale = padded_copy(args.row_scale, args.m, padded_rows);
 
-    const auto run_job = [&](std::ptrdiff_t job, P* right, P* left) {
-        const std::ptrdiff_t cell = job % (partition.rows * partition.cols),
-                             item = job / (partition.rows * partition.cols);
-        const std::ptrdiff_t i0 = cut(args.m, tile_rows, partition.rows, cell / partition.cols);
-        const std::ptrdiff_t i1 = cut(args.m, tile_rows, partition.rows, cell / partition.cols + 1);
-        const std::ptrdiff_t j0 = cut(args.n, tile_cols, partition.cols, cell % partition.cols);
-        const std::ptrdiff_t j1 = cut(args.n, tile_cols, partition.cols, cell % partition.cols + 1);
-        if (i0 == i1) return;
+    // A thread's memory, and the number of the range of columns whose part of B is packed there, or -1.
+    struct Worker {
+        P* right;
+        P* left;
+        std::ptrdiff_t packed = -1;
+        RightPanels<P> panels{};
+        RightPairs pairs{};
+    };
+    // Rows of C, for the strip of the job's columns from j on, and the depth from p on.
+    const auto run_job = [&](const ProductJobs::Job& job, std::ptrdiff_t j, std::ptrdiff_t p, Worker& worker) {
+        if (job.i0 == job.i1 || j >= job.j1) return;
+        const std::ptrdiff_t cols = std::min(strip, job.j1 - j), k = std::min(depth, args.k - p);
+        const bool packed = std::exchange(worker.packed, job.panel) == job.panel;
         BlockProduct<T> product;
-        product.m = i1 - i0;
+        product.m = job.i1 - job.i0;
+        product.above = job.i0;
+        product.below = args.m - job.i1;
+        product.a = a.item(job.item).block(job.i0, p);
         product.round_a = round_a;
         product.alpha = args.alpha;
-        product.row_scale = row_scale != nullptr ? row_scale + i0 : nullptr;
-        const auto multiply = [&](std::ptrdiff_t j, std::ptrdiff_t p, const auto& panels) {
-            product.a = a.item(item).block(i0, p);
-            product.c = args.c.item(item).block(i0, j);
-            product.gamma = p == 0 ? args.gamma : P{1};
-            product.bias = p == 0 && bias != nullptr ? bias + j : nullptr;
-            product.col_scale = col_scale != nullptr ? col_scale + j : nullptr;
+        product.gamma = p == 0 ? args.gamma : P{1};
+        product.row_scale = row_scale != nullptr ? row_scale + job.i0 : nullptr;
+        const auto multiply = [&](std::ptrdiff_t from, const auto& panels) {
+            product.c = args.c.item(job.item).block(job.i0, from);
+            product.bias = p == 0 && bias != nullptr ? bias + from : nullptr;
+            product.col_scale = col_scale != nullptr ? col_scale + from : nullptr;
             if constexpr (std::is_same_v<decltype(panels), const RightPanels<P>&>) {
                 product.b = panels;
-                multiply_block(isa, product, left);
+                multiply_block(isa, product, worker.left);
             } else {
-                multiply_block_pairs(pairs, product, panels, left);
+                multiply_block_pairs(pairs, product, panels, worker.left);
             }
         };
-        for (std::ptrdiff_t j = j0; j < j1; j += strip)
-            for (std::ptrdiff_t p = 0; p == 0 || p < args.k; p += std::max<std::ptrdiff_t>(depth, 1)) {
-                const std::ptrdiff_t cols = std::min(strip, j1 - j), k = std::min(depth, args.k - p);
-                if (args.b.packed != nullptr) {
-                    if (paired) {
-                        if constexpr (may_pair) multiply(j, p, args.b.packed->pair_panels(p, j, cols));
-                    } else {
-                        multiply(j, p, args.b.packed->panels(p, j, cols));
-                    }
-                    continue;
-                }
-                if (weight.weight != nullptr) {
-                    const CodedRight part = weight.block(p, j);
+        const CodedRight coded = weight.block(p, j);
 #if UNITSCALE_X86
-                    if constexpr (may_pair)
-                        if (paired) {
-                            auto* const pairs_out = reinterpret_cast<Pair*>(right + pair_buffer);
-                            RightPairs panels{nullptr, k, cols, coded_columns, 16, 0, 0};
-                            panels.coded = part;
-                            multiply(j, p, in_registers ? panels : decode_right_pairs(part, k, cols, pairs_out));
-                            continue;
-                        }
-#endif
-                    RightPanels<P> panels{nullptr, k, cols, coded_columns, 16, 0, 0};
-                    panels.coded = part;
-                    multiply(j, p, in_registers ? panels : decode_right<P>(isa, part, k, cols, right));
-                    continue;
-                }
-                const PackSource<P> block = b.item(item).block(p, j);
-                if constexpr (may_pair)
-                    if (paired) {
-                        auto* const pairs_out = reinterpret_cast<Pair*>(right + pair_buffer);
-                        multiply(j, p, block.functions->right_pairs(block, k, cols, round_b, pairs_out, right));
-                        continue;
+        if constexpr (may_pair)
+            if (paired) {
+                if (args.b.packed != nullptr) {
+                    worker.pairs = args.b.packed->pair_panels(p, j, cols);
+                } else if (in_registers) {
+                    worker.pairs = {nullptr, k, cols, coded_columns, 16, 0, 0};
+                    worker.pairs.coded = coded;
+                } else if (!packed) {
+                    auto* const out = reinterpret_cast<Pair*>(worker.right + pair_buffer);
+                    if (coded.weight != nullptr) {
+                        worker.pairs = decode_right_pairs(coded, k, cols, out);
+                    } else {
+                        const PackSource<P> block = b.item(job.item).block(p, j);
+                        worker.pairs = block.functions->right_pairs(block, k, cols, round_b, out, worker.right);
                     }
-                std::ptrdiff_t done = 0;
-                if (args.m <= max_few_rows && b.widened() && round_b == nullptr && b.col_stride == 1 &&
-                    b.row_stride != 0) {
-                    done = cols / shape.lanes<P>() * shape.lanes<P>();
-                    if (done > 0) multiply(j, p, right_in_place(isa, block.template view<P>(), k, done));
-                } else if (column_major) {
-                    done = cols;
-                    multiply(j, p,
-                             right_columns_in_place(isa, block.template view<P>(), k, cols,
-                                                    column_major_vectors<P>(isa, args.m, b.col_stride), round_b));
                 }
-                if (done < cols) {
-                    const PackSource<P> rest = block.block(0, done);
-                    multiply(j + done, p, rest.functions->right(isa, rest, k, cols - done, round_b, right));
-                }
+                return multiply(j, worker.pairs);
             }
-    };
-    parallel_for(static_cast<int>(partition.parts), partition.parts, 1, [&](std::ptrdiff_t begin, std::ptrdiff_t end) {
-        for (std::ptrdiff_t part = begin; part < end; ++part) {
-            P* const own = scratch.data() + vectors_size + part * part_size;
-            for (std::ptrdiff_t job = jobs * part / partition.parts; job < jobs * (part + 1) / partition.parts; ++job)
-                run_job(job, own, own + right_size);
+#endif
+        if (args.b.packed != nullptr) return multiply(j, args.b.packed->panels(p, j, cols));
+        if (coded.weight != nullptr) {
+            if (in_registers) {
+                worker.panels = {nullptr, k, cols, coded_columns, 16, 0, 0};
+                worker.panels.coded = coded;
+            } else if (!packed) {
+                worker.panels = decode_right<P>(isa, coded, k, cols, worker.right);
+            }
+            return multiply(j, worker.panels);
         }
+        const PackSource<P> block = b.item(job.item).block(p, j);
+        std::ptrdiff_t done = 0;
+        if (args.m <= max_few_rows && b.widened() && round_b == nullptr && b.col_stride == 1 && b.row_stride != 0) {
+            done = cols / shape.lanes<P>() * shape.lanes<P>();
+            if (done > 0) multiply(j, right_in_place(isa, block.template view<P>(), k, done));
+        } else if (column_major) {
+            done = cols;
+            multiply(j, right_columns_in_place(isa, block.template view<P>(), k, cols,
+                                               column_major_vectors<P>(isa, args.m, b.col_stride), round_b));
+        }
+        if (done == cols) return;
+        if (!packed) {
+            const PackSource<P> rest = block.block(0, done);
+            worker.panels = rest.functions->right(isa, rest, k, cols - done, round_b, worker.right);
+        }
+        multiply(j + done, worker.panels);
+    };
+    // Runs body(columns before the strip, p) for all strips of a job's columns and all depths.
+    const auto each_part = [&](const auto& body) {
+        for (std::ptrdiff_t before = 0; before < most_cols; before += strip)
+            for (std::ptrdiff_t p = 0; p == 0 || p < args.k; p += std::max<std::ptrdiff_t>(depth, 1)) body(before, p);
+    };
+    // Calls use(job, worker) for all jobs.
+    const auto each_job = [&](const auto& use) {
+        parallel_jobs(partition.parts, jobs.count(), [&](std::ptrdiff_t index, auto next_job) {
+            P* const own = scratch.data() + vectors_size + index * part_size;
+            Worker worker{own, own + right_size};
+            while (const std::optional<std::ptrdiff_t> job = next_job()) use(jobs.job(*job), worker);
+        });
+    };
+    if (!jobs.cuts_items())
+        return each_job([&](const ProductJobs::Job& job, Worker& worker) {
+            each_part([&](std::ptrdiff_t before, std::ptrdiff_t p) {
+                worker.packed = -1;
+                run_job(job, job.j0 + before, p, worker);
+            });
+        });
+    each_part([&](std::ptrdiff_t before, std::ptrdiff_t p) {  // sums of the depth before are complete
+        each_job([&](const ProductJobs::Job& job, Worker& worker) { run_job(job, job.j0 + before, p, worker); });
     });
 }
 
