@@ -40,7 +40,7 @@ TEST_CASE("every element of C belongs to one job, and no tile is cut", "[product
          {MatmulPartition{}, MatmulPartition{2, 2, 1}, MatmulPartition{2, 1, 2}, MatmulPartition{6, 2, 3}})
         for (const std::ptrdiff_t m : {1, 11, 12, 100, 131, 500})
             for (const std::ptrdiff_t n : {1, 31, 32, 100}) {
-                const ProductJobs jobs{partition, 2, m, n, 12, 32, 48};
+                const ProductJobs jobs{partition, 2, m, n, 12, 32, 48, m < 100 ? 4 : 1};
                 std::vector<int> count(static_cast<std::size_t>(2 * m * n));
                 bool whole_tiles = true, within_most = true, in_order = true;
                 std::ptrdiff_t panel = 0;
@@ -68,10 +68,17 @@ TEST_CASE("a job has as many rows as are packed together, or is a whole item", "
     CHECK(cut.count() == 16);
     CHECK(cut.most_rows() == 128);
     CHECK(cut.job(3).i0 == 384);
+    CHECK(cut.job(3).above == 384);
+    CHECK(cut.job(3).below == 512);
+    CHECK(cut.job(7).below == 0);
+    CHECK(cut.job(8).above == 0);
     const ProductJobs columns{{2, 1, 2}, 1, 256, 1024, 32, 32, 128};
     CHECK(columns.count() == 4);
     CHECK(columns.job(2).j0 == 512);
     CHECK(columns.job(1).panel == 0);
+    const ProductJobs few_rows{{2, 1, 2}, 1, 4, 1024, 32, 32, 128, 4};
+    CHECK(few_rows.count() == 8);
+    CHECK(few_rows.most_cols() == 128);
     const ProductJobs items{{2, 1, 1}, 32, 256, 64, 32, 32, 128};
     CHECK_FALSE(items.cuts_items());
     CHECK(items.count() == 32);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <unitscale/base/vectors.hpp>
 #include <unitscale/kernels/vector_math.hpp>
 
 #include <algorithm>
@@ -8,38 +9,65 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <limits>
 #include <type_traits>
 
 namespace unitscale::kernels {
+
+/// The word of a magnitude: as an integer it is in the order of magnitudes, with NaN above infinity. Signed, because
+/// older instruction sets have no maximum of unsigned words.
+template <class T>
+using MagnitudeWord = std::conditional_t<std::is_same_v<Accum<T>, double>, std::int64_t, std::int32_t>;
+
+/// The largest word of n magnitudes; 0 for n = 0. It is a function of its own, on vectors that every processor has:
+/// inlined in a parallel loop, a loop over numbers was vectorised or not by chance.
+template <class T>
+[[gnu::noinline]] MagnitudeWord<T> largest_magnitude_word(const T* x, std::ptrdiff_t n) noexcept {
+    using Word = MagnitudeWord<T>;
+    using Words = typename Vector128<Word>::type;
+    constexpr std::size_t lanes = 64, of_vector = 16 / sizeof(Word), vectors = 4;
+    constexpr Word all_but_sign = std::numeric_limits<Word>::max();
+    std::array<Words, vectors> most{};
+    const auto include = [&](const Accum<T>* values) {
+#pragma GCC unroll 32
+        for (std::size_t v = 0; v < lanes / of_vector; ++v) {
+            Words words;
+            std::memcpy(&words, values + v * of_vector, sizeof(words));
+            words &= all_but_sign;
+            Words& found = most[v % vectors];
+            found = words > found ? words : found;
+        }
+    };
+    std::ptrdiff_t i = 0;
+    for (; i + std::ptrdiff_t{lanes} <= n; i += std::ptrdiff_t{lanes}) {
+        if constexpr (std::is_same_v<T, Accum<T>>) {
+            include(x + i);
+        } else {
+            std::array<Accum<T>, lanes> values;
+            load_lanes<lanes>(x + i, values.data());
+            include(values.data());
+        }
+    }
+    Word largest = 0;
+    for (const Words& words : most)
+        for (std::size_t l = 0; l < of_vector; ++l) largest = std::max<Word>(largest, words[l]);
+    for (; i < n; ++i) largest = std::max(largest, std::bit_cast<Word>(widen(x[i])) & all_but_sign);
+    return largest;
+}
 
 /// The largest magnitude of n numbers, in Accum<T>; NaN if one is NaN; 0 for n = 0. Computed on bits, so fast-math
 /// changes nothing. A maximum has no order, so it does not depend on the thread count.
 /// Test: tests/kernels/amax_test.cpp
 template <class T>
 [[nodiscard]] Accum<T> largest_magnitude(const Execution& execution, const T* x, std::ptrdiff_t n) {
-    using Bits = std::conditional_t<std::is_same_v<Accum<T>, double>, std::uint64_t, std::uint32_t>;
-    using Signed = std::make_signed_t<Bits>;  // older instruction sets have no maximum of unsigned words
-    constexpr Bits all_but_sign = ~Bits{0} >> 1;
     constexpr std::ptrdiff_t most_parts = 64;
-    std::array<Bits, static_cast<std::size_t>(most_parts)> largest{};
+    std::array<MagnitudeWord<T>, static_cast<std::size_t>(most_parts)> largest{};
     const std::ptrdiff_t parts = std::clamp<std::ptrdiff_t>(n / work_threshold, 1, most_parts);
     parallel_for(execution.threads, parts, 1, [&](std::ptrdiff_t begin, std::ptrdiff_t end) {
         for (std::ptrdiff_t part = begin; part < end; ++part) {
-            constexpr std::ptrdiff_t lanes = 16;  // a fixed count, so that the loop is vectorised
-            std::array<Signed, lanes> most{};
-            const auto word = [](Accum<T> v) { return static_cast<Signed>(std::bit_cast<Bits>(v) & all_but_sign); };
-            std::array<Accum<T>, static_cast<std::size_t>(lanes)> values;
-            const std::ptrdiff_t last = n * (part + 1) / parts;
-            std::ptrdiff_t i = n * part / parts;
-            for (; i + lanes <= last; i += lanes) {
-                load_lanes<static_cast<std::size_t>(lanes)>(x + i, values.data());
-                for (std::size_t l = 0; l < lanes; ++l) {
-                    const Signed found = word(values[l]);
-                    most[l] = found > most[l] ? found : most[l];
-                }
-            }
-            for (; i < last; ++i) most[0] = std::max(most[0], word(widen(x[i])));
-            largest[static_cast<std::size_t>(part)] = static_cast<Bits>(*std::max_element(most.begin(), most.end()));
+            const std::ptrdiff_t first = n * part / parts, last = n * (part + 1) / parts;
+            largest[static_cast<std::size_t>(part)] = largest_magnitude_word(x + first, last - first);
         }
     });
     return std::bit_cast<Accum<T>>(*std::max_element(largest.begin(), largest.end()));

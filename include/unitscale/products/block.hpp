@@ -22,8 +22,9 @@ template <class TC>
 struct BlockProduct {
     using P = Accum<TC>;
     std::ptrdiff_t m = 0;
-    std::ptrdiff_t above = 0, below = 0;  ///< rows of the same A and C that are computed apart; they bear on times only
-    std::ptrdiff_t first_k = 0;           ///< sums begin there: a multiple of 32, before which A or B is zero
+    std::ptrdiff_t above = 0,
+                   below = 0;    ///< rows of A and C before and after these, of the same thread; for times only
+    std::ptrdiff_t first_k = 0;  ///< sums begin there: a multiple of 32, before which A or B is zero
     PackSource<P> a;
     const Quantiser* round_a = nullptr;
     RightPanels<P> b;

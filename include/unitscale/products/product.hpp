@@ -148,13 +148,14 @@ void matmul_packed(const Execution& execution, Isa isa, PairKernel pairs, const 
     const std::ptrdiff_t tile_cols =
         args.b.weight != nullptr ? std::lcm(shape.columns<P>(), std::ptrdiff_t{16}) : shape.columns<P>();
     const MatmulPartition partition = matmul_partition(execution.threads, args.m, args.n, args.k, args.batch);
-    const ProductJobs jobs{partition,
-                           args.batch,
-                           args.m,
-                           args.n,
-                           tile_rows,
-                           tile_cols,
-                           paired ? most_pair_rows(pairs) : block_sizes().rows};
+    const ProductJobs jobs{.partition = partition,
+                           .batch = args.batch,
+                           .m = args.m,
+                           .n = args.n,
+                           .tile_rows = tile_rows,
+                           .tile_cols = tile_cols,
+                           .rows_together = paired ? most_pair_rows(pairs) : block_sizes().rows,
+                           .cuts_of_cols = args.m <= max_few_rows ? 4 : 1};
     const std::ptrdiff_t most_rows = jobs.most_rows(), most_cols = jobs.most_cols();
     // Packed B: `depth` x `strip` at a time.
     const std::ptrdiff_t depth = right_depth<T>(paired ? pairs : PairKernel::none, args.k);
@@ -221,8 +222,8 @@ void matmul_packed(const Execution& execution, Isa isa, PairKernel pairs, const 
         const bool packed = std::exchange(worker.packed, job.panel) == job.panel;
         BlockProduct<T> product;
         product.m = job.i1 - job.i0;
-        product.above = job.i0;
-        product.below = args.m - job.i1;
+        product.above = job.above;
+        product.below = job.below;
         product.a = a.item(job.item).block(job.i0, p);
         product.round_a = round_a;
         product.alpha = args.alpha;
@@ -300,7 +301,7 @@ void matmul_packed(const Execution& execution, Isa isa, PairKernel pairs, const 
             while (const std::optional<std::ptrdiff_t> job = next_job()) use(jobs.job(*job), worker);
         });
     };
-    if (!jobs.cuts_items())
+    if (jobs.row_parts() == 1 || args.m <= max_few_rows)  // no job profits from B as another has packed it
         return each_job([&](const ProductJobs::Job& job, Worker& worker) {
             each_part([&](std::ptrdiff_t before, std::ptrdiff_t p) {
                 worker.packed = -1;
@@ -357,8 +358,8 @@ template <class T>
 }
 
 /// The matrix product. Bits do not depend on the number of threads (on one machine): the sum of each element runs over
-/// k in one order in one thread. All memory beside the operands is scratch from the execution's pool. Inside a parallel
-/// region the product runs in the calling thread.
+/// k in one order, in one thread at a time. All memory beside the operands is scratch from the execution's pool. Inside
+/// a parallel region the product runs in the calling thread.
 /// If both operands are quantised to formats that are exact in bf16 (pair_kernels.hpp), the processor's bf16
 /// instructions are used where they are the fastest. They add equal, exact products in pairs. So the bits differ,
 /// within float rounding, from the product of operands that were quantised before.

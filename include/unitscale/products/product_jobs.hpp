@@ -43,19 +43,22 @@ struct MatmulPartition {
 }
 
 /// The jobs of a batch of products with C [m,n]. Where the partition cuts items, a job is some rows of an item for one
-/// of its ranges of columns. Its rows are as many as the kernels pack together, fewer than the partition's. So a thread
-/// that is held up leaves jobs to the others (`parallel_jobs`). Jobs that share columns follow each other, so a thread
-/// packs these columns of B once. No tile is cut. Where the partition does not cut items, a job is an item.
+/// of its ranges of columns. Its rows are as many as the kernels pack together, fewer than the partition's. With few
+/// rows, the columns are cut finer instead. So a thread that is held up leaves jobs to the others (`parallel_jobs`).
+/// Jobs that share columns follow each other, so a thread packs these columns of B once. No tile is cut. Where the
+/// partition does not cut items, a job is an item.
 /// Test: tests/products/product_jobs_test.cpp
 struct ProductJobs {
     MatmulPartition partition{};
     std::ptrdiff_t batch = 1, m = 0, n = 0;
     std::ptrdiff_t tile_rows = 1, tile_cols = 1, rows_together = 1;
+    std::ptrdiff_t cuts_of_cols = 1;  ///< of the partition's ranges of columns
 
     struct Job {
         std::ptrdiff_t item = 0;
         std::ptrdiff_t panel = 0;                       ///< number of the range of columns, in the whole batch
         std::ptrdiff_t i0 = 0, i1 = 0, j0 = 0, j1 = 0;  ///< rows and columns of C, maybe none
+        std::ptrdiff_t above = 0, below = 0;            ///< rows of the partition's range before i0, and from i1 on
     };
 
     [[nodiscard]] bool cuts_items() const noexcept { return partition.rows * partition.cols > 1; }
@@ -64,20 +67,25 @@ struct ProductJobs {
         const std::ptrdiff_t together = partition.rows * rows_together;
         return cuts_items() ? partition.rows * ((m + together - 1) / together) : 1;
     }
-    [[nodiscard]] std::ptrdiff_t count() const noexcept { return batch * partition.cols * row_parts(); }
+    /// Ranges of columns of an item.
+    [[nodiscard]] std::ptrdiff_t col_parts() const noexcept { return cuts_items() ? partition.cols * cuts_of_cols : 1; }
+    [[nodiscard]] std::ptrdiff_t count() const noexcept { return batch * col_parts() * row_parts(); }
     [[nodiscard]] Job job(std::ptrdiff_t index) const noexcept {
-        const std::ptrdiff_t rows = row_parts(), row = index % rows, panel = index / rows, cols = partition.cols,
-                             col = panel % cols;
-        return {panel / cols,
-                panel,
-                begin(m, tile_rows, rows, row),
-                begin(m, tile_rows, rows, row + 1),
-                begin(n, tile_cols, cols, col),
-                begin(n, tile_cols, cols, col + 1)};
+        const std::ptrdiff_t rows = row_parts(), row = index % rows, panel = index / rows, cols = col_parts(),
+                             col = panel % cols, rows_of_range = rows / partition.rows,
+                             range = row / rows_of_range * rows_of_range;
+        Job job{panel / cols, panel};
+        job.i0 = begin(m, tile_rows, rows, row);
+        job.i1 = begin(m, tile_rows, rows, row + 1);
+        job.j0 = begin(n, tile_cols, cols, col);
+        job.j1 = begin(n, tile_cols, cols, col + 1);
+        job.above = job.i0 - begin(m, tile_rows, rows, range);
+        job.below = begin(m, tile_rows, rows, range + rows_of_range) - job.i1;
+        return job;
     }
     /// The most rows and columns that a job has.
     [[nodiscard]] std::ptrdiff_t most_rows() const noexcept { return most(m, tile_rows, row_parts()); }
-    [[nodiscard]] std::ptrdiff_t most_cols() const noexcept { return most(n, tile_cols, partition.cols); }
+    [[nodiscard]] std::ptrdiff_t most_cols() const noexcept { return most(n, tile_cols, col_parts()); }
 
 private:
     [[nodiscard]] static std::ptrdiff_t tiles(std::ptrdiff_t size, std::ptrdiff_t tile) noexcept {
