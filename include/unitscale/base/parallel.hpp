@@ -31,9 +31,9 @@ namespace unitscale {
 #endif
 }
 
-/// Jobs [0, jobs), shared out to workers: the threads of a parallel region. A worker has a contiguous range and takes
-/// its jobs in order. When none is left there, it takes jobs from the ranges of the others. So a worker whose core is
-/// slower, or has other work, leaves jobs to the rest. Each job is taken once.
+/// Jobs [0, jobs), shared out to workers: the threads of a parallel region. Each worker has a contiguous range of jobs
+/// and takes them in order. When its own range is empty, it takes jobs from the ranges of other workers. So a slow core
+/// does not hold up the region. Each job is taken once.
 /// Test: tests/base/parallel_test.cpp
 class SharedJobs {
 public:

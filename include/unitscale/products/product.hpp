@@ -123,6 +123,8 @@ void matmul_naive(const MatmulArguments<T>& args) {
 
 /// Largest number of rows of A for which B is multiplied in place, if it can be.
 inline constexpr std::ptrdiff_t max_few_rows = 12;
+/// Jobs of a thread for so few rows. More of them would be a few microseconds long.
+inline constexpr std::ptrdiff_t few_rows_cuts = 4;
 
 /// Whether a column-major B can be multiplied in place. Its elements must then be quantised in registers, if at all.
 template <class P>
@@ -155,7 +157,7 @@ void matmul_packed(const Execution& execution, Isa isa, PairKernel pairs, const 
                            .tile_rows = tile_rows,
                            .tile_cols = tile_cols,
                            .rows_together = paired ? most_pair_rows(pairs) : block_sizes().rows,
-                           .cuts_of_cols = args.m <= max_few_rows ? 4 : 1};
+                           .cuts_of_cols = args.m <= max_few_rows ? few_rows_cuts : 1};
     const std::ptrdiff_t most_rows = jobs.most_rows(), most_cols = jobs.most_cols();
     // Packed B: `depth` x `strip` at a time.
     const std::ptrdiff_t depth = right_depth<T>(paired ? pairs : PairKernel::none, args.k);
@@ -207,11 +209,15 @@ void matmul_packed(const Execution& execution, Isa isa, PairKernel pairs, const 
         for (std::ptrdiff_t j = 0; j < args.n; ++j) col_scale[j] *= factor;
     const P* const row_scale = padded_copy(args.row_scale, args.m, padded_rows);
 
-    // A thread's memory, and the number of the range of columns whose part of B is packed there, or -1.
+    // The part of B that a thread has packed: of which panel, from which column and depth on.
+    struct Packed {
+        std::ptrdiff_t panel = -1, j = 0, p = 0;
+        bool operator==(const Packed&) const = default;
+    };
     struct Worker {
-        P* right;
-        P* left;
-        std::ptrdiff_t packed = -1;
+        P* right;  // memory of packed B
+        P* left;   // memory of packed A
+        Packed packed{};
         RightPanels<P> panels{};
         RightPairs pairs{};
     };
@@ -219,7 +225,8 @@ void matmul_packed(const Execution& execution, Isa isa, PairKernel pairs, const 
     const auto run_job = [&](const ProductJobs::Job& job, std::ptrdiff_t j, std::ptrdiff_t p, Worker& worker) {
         if (job.i0 == job.i1 || j >= job.j1) return;
         const std::ptrdiff_t cols = std::min(strip, job.j1 - j), k = std::min(depth, args.k - p);
-        const bool packed = std::exchange(worker.packed, job.panel) == job.panel;
+        const Packed part{job.panel, j, p};
+        const bool packed = std::exchange(worker.packed, part) == part;
         BlockProduct<T> product;
         product.m = job.i1 - job.i0;
         product.above = job.above;
@@ -303,10 +310,7 @@ void matmul_packed(const Execution& execution, Isa isa, PairKernel pairs, const 
     };
     if (jobs.row_parts() == 1 || args.m <= max_few_rows)  // no job profits from B as another has packed it
         return each_job([&](const ProductJobs::Job& job, Worker& worker) {
-            each_part([&](std::ptrdiff_t before, std::ptrdiff_t p) {
-                worker.packed = -1;
-                run_job(job, job.j0 + before, p, worker);
-            });
+            each_part([&](std::ptrdiff_t before, std::ptrdiff_t p) { run_job(job, job.j0 + before, p, worker); });
         });
     each_part([&](std::ptrdiff_t before, std::ptrdiff_t p) {  // sums of the depth before are complete
         each_job([&](const ProductJobs::Job& job, Worker& worker) { run_job(job, job.j0 + before, p, worker); });

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <unitscale/base/parallel.hpp>
+#include <unitscale/products/micro_kernel.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -10,7 +11,7 @@ namespace unitscale::products {
 
 /// Multiply-adds per thread below which another thread costs more than it gains.
 inline constexpr std::ptrdiff_t matmul_work_threshold = std::ptrdiff_t{1} << 19;
-/// Such a threshold for one row of A, whose product waits for B from memory.
+/// The threshold for one row of A. Such a product waits for B from memory.
 inline constexpr std::ptrdiff_t one_row_work_threshold = std::ptrdiff_t{1} << 18;
 
 /// Partition of a batch of products among threads. Each item is a grid of row and column ranges, so that a thread packs
@@ -89,14 +90,14 @@ struct ProductJobs {
 
 private:
     [[nodiscard]] static std::ptrdiff_t tiles(std::ptrdiff_t size, std::ptrdiff_t tile) noexcept {
-        return (size + tile - 1) / tile;
+        return round_up(size, tile) / tile;
     }
     [[nodiscard]] static std::ptrdiff_t begin(std::ptrdiff_t size, std::ptrdiff_t tile, std::ptrdiff_t parts,
                                               std::ptrdiff_t part) noexcept {
         return std::min(size, tiles(size, tile) * part / parts * tile);
     }
     [[nodiscard]] static std::ptrdiff_t most(std::ptrdiff_t size, std::ptrdiff_t tile, std::ptrdiff_t parts) noexcept {
-        return std::min(size, (tiles(size, tile) + parts - 1) / parts * tile);
+        return std::min(size, round_up(tiles(size, tile), parts) / parts * tile);
     }
 };
 
@@ -105,7 +106,7 @@ private:
 [[nodiscard]] constexpr std::ptrdiff_t right_strip(std::ptrdiff_t cols, std::ptrdiff_t limit,
                                                    std::ptrdiff_t tile_cols) noexcept {
     const std::ptrdiff_t most = std::max(limit + limit / 8, tile_cols), parts = (cols + most - 1) / most;
-    return std::min(cols, (((cols + parts - 1) / parts + tile_cols - 1) / tile_cols) * tile_cols);
+    return std::min(cols, round_up((cols + parts - 1) / parts, tile_cols));
 }
 
 }  // namespace unitscale::products
