@@ -113,6 +113,7 @@
 #include <unitscale/kernels/attention_operand.hpp>
 #include <unitscale/kernels/attention_products.hpp>
 #include <unitscale/kernels/attention_rows.hpp>
+#include <unitscale/kernels/attention_scores.hpp>
 #include <unitscale/kernels/block_lines.hpp>
 #include <unitscale/kernels/block_scales.hpp>
 #include <unitscale/kernels/block_strips.hpp>

@@ -327,6 +327,10 @@ TEST_CASE("attention products: the bits are those of products and softmax one af
     compare(0.0f, 3, 70, 200, 48, true);
     compare(0.0f, 1, 40, 33, 20, false);
     compare(0.0f, 1, 1100, 1100, 16, true);  // sums over queries and keys pass the depth of the kernels' blocks
+    // Scores of all queries leave level 2, so some rows of them are in memory at a time.
+    compare(0.0f, 3, 600, 800, 20, true);
+    compare(Half(0), 1, 900, 900, 32, false);
+    compare(Half(0), 1, 1100, 800, 16, false);
     compare(Half(0), 2, 40, 70, 32, true);
     compare(0.0, 2, 9, 20, 5, true);
 }

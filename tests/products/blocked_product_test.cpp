@@ -54,6 +54,45 @@ void check_blocks(std::ptrdiff_t m, std::ptrdiff_t n, std::ptrdiff_t k, std::ptr
     }
 }
 
+/// C of `matmul`, and of products of `range` columns of A each, whose sums are carried. Sums begin at `first_k`.
+template <class T>
+void check_ranges(std::ptrdiff_t m, std::ptrdiff_t n, std::ptrdiff_t k, std::ptrdiff_t range, std::ptrdiff_t first_k) {
+    INFO("m " << m << ", n " << n << ", k " << k << ", range " << range << ", first " << first_k);
+    std::vector<T> a = test::numbers<T>(m * k, 1, 9), b = test::numbers<T>(k * n, 2, 9);
+    MatmulArguments<T> args;
+    args.m = m, args.n = n, args.k = k;
+    args.a = {{a.data(), 1, m}, Quantiser{.format = e5m2}};
+    args.b = {{b.data(), n, 1}, Quantiser{.format = e4m3}};
+    args.alpha = Accum<T>(0.75);
+    std::fill_n(a.data(), first_k * m, T(0));
+    for (const auto& [isa, pairs] : test::matmul_paths()) {
+        if (!BlockedProduct<T>::can_carry(pairs, args.a, args.b, k)) continue;
+        const std::ptrdiff_t rows = pair_tile_rows(pairs) * 2;
+        std::vector<T> want(static_cast<std::size_t>(m * n), T(-3)), c(want);
+        args.c = {want.data(), n, 1};
+        matmul_with(isa, {}, args, pairs);
+        std::vector<Accum<T>> memory(static_cast<std::size_t>(BlockedProduct<T>::right_size(isa, range, n))),
+            scratch(static_cast<std::size_t>(BlockedProduct<T>::scratch_size(isa, rows, range, n))),
+            sums(static_cast<std::size_t>(BlockedProduct<T>::sums_size(pairs, m, n)), Accum<T>(-5));
+        for (std::ptrdiff_t begin = first_k / range * range; begin < k; begin += range) {
+            const std::ptrdiff_t count = std::min(range, k - begin);
+            Operand<T> left = args.a, right = args.b;
+            left.view = left.view.block(0, begin);
+            right.view = right.view.block(begin, 0);
+            const BlockedProduct<T> product({}, isa, pairs, left, right, m, n, count, memory.data());
+            for (std::ptrdiff_t i = 0; i < m; i += rows)
+                product.rows({i,
+                              std::min(rows, m - i),
+                              n,
+                              std::max<std::ptrdiff_t>(first_k - begin, 0),
+                              count,
+                              {sums.data() + i * round_up(n, pair_columns), begin, first_k, begin + count == k}},
+                             {c.data() + i * n, n, 1}, args.alpha, scratch.data());
+        }
+        CHECK(test::same_bits(c, want));
+    }
+}
+
 }  // namespace
 
 TEMPLATE_TEST_CASE("rows of a blocked product have the bits of matmul", "[kernels][matmul]", float, double, Half) {
@@ -69,6 +108,25 @@ TEMPLATE_TEST_CASE("rows of a blocked product have the bits of matmul", "[kernel
         }
     check_blocks<TestType>(3, 4, 0, 2, e4, false, false);
     check_blocks<TestType>(300, 4, 0, 300, e4, false, false);
+}
+
+TEMPLATE_TEST_CASE("sums carried from range to range of k have the bits of matmul", "[kernels][matmul]", float, Half) {
+    for (const std::ptrdiff_t range : {32, 96, 512})
+        for (const std::ptrdiff_t first_k : {0, 64, 128}) {
+            check_ranges<TestType>(70, 50, 300, range, first_k);
+            check_ranges<TestType>(5, 33, 1024, range, first_k);
+        }
+    for (const std::ptrdiff_t first_k : {0, 96, 1056})  // deeper than a block of the kernels, which C keeps
+        for (const std::ptrdiff_t range : {96, 512, 1088}) check_ranges<float>(40, 20, 2200, range, first_k);
+    const Operand<TestType> exact{{}, Quantiser{.format = e4m3}}, plain;
+    for (const auto& [isa, pairs] : test::matmul_paths()) {
+        CHECK_FALSE(BlockedProduct<TestType>::can_carry(pairs, exact, plain, 64));
+        CHECK(BlockedProduct<TestType>::can_carry(pairs, exact, exact, 64) == (pairs != PairKernel::none));
+        CHECK_FALSE(BlockedProduct<Half>::can_carry(pairs, {{}, Quantiser{.format = e4m3}},
+                                                    {{}, Quantiser{.format = e4m3}}, 1025));
+    }
+    CHECK_FALSE(BlockedProduct<double>::can_carry(active_pair_kernel(), {{}, Quantiser{.format = e4m3}},
+                                                  {{}, Quantiser{.format = e4m3}}, 64));
 }
 
 TEST_CASE("a blocked product multiplies by the factor of its operands", "[kernels][matmul]") {

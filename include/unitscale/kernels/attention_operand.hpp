@@ -71,6 +71,13 @@ public:
     }
 
     [[nodiscard]] const products::Operand<T>& matrix() const noexcept { return operand_; }
+    /// The rows from `first` on.
+    [[nodiscard]] products::Operand<T> from_row(std::ptrdiff_t first) const {
+        products::Operand<T> result = operand_;
+        result.view = result.view.block(first, 0);
+        if (result.numbers) result.numbers->view = result.numbers->view.block(first, 0);
+        return result;
+    }
     [[nodiscard]] products::Operand<T> transposed() const {
         products::Operand<T> result = operand_;
         result.view = result.view.transposed();

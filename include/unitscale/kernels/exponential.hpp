@@ -63,15 +63,18 @@ template <bool fused = has_multiply_add>
 #if UNITSCALE_X86
 /// e^x of sixteen floats, with the bits of `exponential<true>` in half its instructions: one of them multiplies by 2^k,
 /// whatever k is, and rounds once. It is left out where the result is 0, as for -infinity: underflow is slow.
+/// `bounded`: x is at most 176.
+template <bool bounded = false>
 [[nodiscard, gnu::always_inline]] UNITSCALE_TARGET_AVX512 inline __m512 exponential_512(__m512 x) noexcept {
     constexpr __mmask16 all = 0xFFFF;  // GCC warns of what instructions without a mask leave out
     // A NaN passes: min and max return their second operand where either is one.
-    x = _mm512_maskz_max_ps(all, _mm512_set1_ps(-176.06f), _mm512_maskz_min_ps(all, _mm512_set1_ps(176.06f), x));
-    const __m512i k = _mm512_sub_epi32(
-        _mm512_maskz_cvttps_epi32(
-            all, _mm512_fmadd_ps(x, _mm512_set1_ps(std::numbers::log2e_v<float>), _mm512_set1_ps(152.5f))),
-        _mm512_set1_epi32(152));
-    const __m512 kf = _mm512_maskz_cvtepi32_ps(all, k);
+    if constexpr (!bounded) x = _mm512_maskz_min_ps(all, _mm512_set1_ps(176.06f), x);
+    x = _mm512_maskz_max_ps(all, _mm512_set1_ps(-176.06f), x);
+    // Beside 2^23 a float has no fraction, so rounding towards zero leaves an integer.
+    const __m512 shifted = _mm512_maskz_add_round_ps(
+        all, _mm512_fmadd_ps(x, _mm512_set1_ps(std::numbers::log2e_v<float>), _mm512_set1_ps(152.5f)),
+        _mm512_set1_ps(0x1p23f), _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
+    const __m512 kf = _mm512_sub_ps(shifted, _mm512_set1_ps(0x1p23f + 152.0f));
     const __m512 r =
         _mm512_fmadd_ps(kf, _mm512_set1_ps(2.12194440e-4f), _mm512_fmadd_ps(kf, _mm512_set1_ps(-0.693359375f), x));
     __m512 p = _mm512_set1_ps(1.39263256181e-3f);
@@ -80,8 +83,8 @@ template <bool fused = has_multiply_add>
     p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.66665763056e-1f));
     p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.5f));
     const __m512 value = _mm512_add_ps(_mm512_fmadd_ps(_mm512_mul_ps(p, r), r, r), _mm512_set1_ps(1.0f));
-    // 1.42 2^-151 is below half of the smallest float. Of a NaN, the conversion makes the smallest integer, less 152.
-    const __mmask16 counts = _mm512_cmpgt_epi32_mask(k, _mm512_set1_epi32(-151));
+    // 1.42 2^-151 is below half of the smallest float. The comparison holds for a NaN.
+    const __mmask16 counts = _mm512_cmp_ps_mask(kf, _mm512_set1_ps(-151.0f), _CMP_NLE_UQ);
     return _mm512_maskz_scalef_ps(counts, value, kf);
 }
 #endif

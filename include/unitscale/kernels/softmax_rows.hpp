@@ -6,6 +6,7 @@
 #include <unitscale/kernels/vector_math.hpp>
 
 #include <cstddef>
+#include <limits>
 
 // The softmax of one row and its gradient, dispatched by instruction set as the products are. Sums have the lanes and
 // the tree of `sum_range` (vector_math.hpp). Test: tests/kernels/softmax_rows_test.cpp
@@ -107,35 +108,35 @@ UNITSCALE_TARGET_AVX512 void softmax_row_avx512(const P* x, P* y, std::ptrdiff_t
 /// `softmax_row_avx512` for floats: sixteen elements in a register. Lanes behind the row's end add 0 to the sums.
 UNITSCALE_TARGET_AVX512 inline void softmax_row_avx512(const float* x, float* y, std::ptrdiff_t n, float m,
                                                        float alpha) {
+    // The product with a positive m rounds in order, so the largest x gives the largest product.
+    if (!(m > 0 && m <= std::numeric_limits<float>::max())) return softmax_row_loop<true>(x, y, n, m, alpha);
     constexpr __mmask16 all = 0xFFFF;  // GCC warns of what instructions without a mask leave out
     const __m512 scale = broadcast_avx512(m);
     __m512 most[4], sums[4];
     for (std::size_t v = 0; v < 4; ++v) {
-        most[v] = broadcast_avx512(m * x[0]);
+        most[v] = broadcast_avx512(x[0]);
         sums[v] = broadcast_avx512(0.0f);
     }
     std::ptrdiff_t j = 0;
     for (; j + block_size <= n; j += block_size)
 #pragma GCC unroll 4
-        for (std::size_t v = 0; v < 4; ++v)
-            most[v] = _mm512_maskz_max_ps(all, _mm512_mul_ps(scale, load_avx512(x + j + 16 * v)), most[v]);
+        for (std::size_t v = 0; v < 4; ++v) most[v] = _mm512_maskz_max_ps(all, load_avx512(x + j + 16 * v), most[v]);
     for (std::size_t v = 0; j < n; j += 16, ++v) {
         const unsigned mask = n - j >= 16 ? 0xFFFFu : (1u << (n - j)) - 1;
-        most[v] = _mm512_mask_max_ps(most[v], static_cast<__mmask16>(mask),
-                                     _mm512_mul_ps(scale, load_avx512(mask, x + j)), most[v]);
+        most[v] = _mm512_mask_max_ps(most[v], static_cast<__mmask16>(mask), load_avx512(mask, x + j), most[v]);
     }
     const __m512 pair = _mm512_maskz_max_ps(all, most[2], most[0]), other = _mm512_maskz_max_ps(all, most[3], most[1]);
-    const __m512 shift = broadcast_avx512(-largest_in_register(_mm512_maskz_max_ps(all, other, pair)));
+    const __m512 shift = broadcast_avx512(-(m * largest_in_register(_mm512_maskz_max_ps(all, other, pair))));
     for (j = 0; j + block_size <= n; j += block_size)
 #pragma GCC unroll 4
         for (std::size_t v = 0; v < 4; ++v) {
-            const __m512 value = exponential_512(fused_avx512(scale, load_avx512(x + j + 16 * v), shift));
+            const __m512 value = exponential_512<true>(fused_avx512(scale, load_avx512(x + j + 16 * v), shift));
             sums[v] = _mm512_add_ps(sums[v], value);
             store_avx512(y + j + 16 * v, value);
         }
     for (std::size_t v = 0; j < n; j += 16, ++v) {
         const unsigned mask = n - j >= 16 ? 0xFFFFu : (1u << (n - j)) - 1;
-        const __m512 value = exponential_512(fused_avx512(scale, load_avx512(mask, x + j), shift));
+        const __m512 value = exponential_512<true>(fused_avx512(scale, load_avx512(mask, x + j), shift));
         sums[v] = _mm512_mask_add_ps(sums[v], static_cast<__mmask16>(mask), sums[v], value);
         store_avx512(mask, y + j, value);
     }

@@ -14,6 +14,16 @@
 
 namespace unitscale::products {
 
+/// Sums of a product whose A and B are a range of a longer k. They pass from range to range before any factor, so C has
+/// the bits of one product. For products of pairs only.
+template <class P>
+struct CarriedSums {
+    P* sums = nullptr;            ///< [m and n in whole tiles], tile by tile; null: A and B have all of k
+    std::ptrdiff_t k_before = 0;  ///< length of k before this range, a multiple of 32
+    std::ptrdiff_t first_k = 0;   ///< of the longer k: sums begin there
+    bool ends = true;             ///< no range follows
+};
+
 /// A product with B in panels, in the calling thread:
 ///   C = alpha (row_scale[i] col_scale[j] (A B) + bias) + gamma C        A [m,k]   B [k,n]   C [m,n]
 /// bias and col_scale [n rounded up to the tile's width] may be null. So may row_scale [m rounded up to the tile's
@@ -25,6 +35,7 @@ struct BlockProduct {
     std::ptrdiff_t above = 0,
                    below = 0;    ///< rows of A and C before and after these, of the same thread; for times only
     std::ptrdiff_t first_k = 0;  ///< sums begin there: a multiple of 32, before which A or B is zero
+    CarriedSums<P> carried{};
     PackSource<P> a;
     const Quantiser* round_a = nullptr;
     RightPanels<P> b;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <unitscale/base/cpu.hpp>
+#include <unitscale/base/error.hpp>
 #include <unitscale/base/memory.hpp>
 #include <unitscale/products/block.hpp>
 #include <unitscale/products/operand.hpp>
@@ -70,11 +71,23 @@ public:
     BlockedProduct(const BlockedProduct&) = delete;
     BlockedProduct& operator=(const BlockedProduct&) = delete;
 
+    /// Elements of the sums of m rows that `rows` carries from one range of k to the next.
+    [[nodiscard]] static std::ptrdiff_t sums_size(PairKernel pairs, std::ptrdiff_t m, std::ptrdiff_t n) noexcept {
+        return round_up(m, pair_tile_rows(pairs)) * round_up(n, pair_columns);
+    }
+    /// Whether sums over a range of `k` can be carried: products of pairs can, if C or one block of k keeps their sums.
+    [[nodiscard]] static bool can_carry(PairKernel pairs, const Operand<T>& a, const Operand<T>& b,
+                                        std::ptrdiff_t k) noexcept {
+        return usable_pairs<T>(pairs, a.is_exact_in_bf16(), b.is_exact_in_bf16()) != PairKernel::none &&
+               (std::is_same_v<T, float> || k <= pair_block_depth);
+    }
+
     /// The part of a product that `rows` computes.
     struct Part {
         std::ptrdiff_t first = 0, count = 0;  ///< rows of A and C
         std::ptrdiff_t columns = 0;           ///< at least so many columns of C, of which B has as many
         std::ptrdiff_t first_k = 0, k = 0;  ///< the range of A's columns that are not zero; `first_k`: as BlockProduct
+        CarriedSums<P> carried{};           ///< if A and B are a range of a longer k
     };
     /// C's rows [first, first + count). `c` begins with row `first`; a row has room for n elements.
     void rows(const Part& part, const MatrixView<T>& c, P alpha, P* scratch) const {
@@ -86,10 +99,12 @@ public:
         product.c = c;
         product.alpha = alpha;
         product.col_scale = col_scale_;
+        product.carried = part.carried;
         if constexpr (UNITSCALE_X86 && std::is_same_v<P, float>)
             if (pairs_ != PairKernel::none)
                 return multiply_block_pairs(pairs_, product,
                                             panel_pairs_.first_rows(part.k).first_columns(part.columns), scratch);
+        check(part.carried.sums == nullptr, "blocked product: only products of pairs carry sums");
         product.b = panels_.first_rows(part.k).first_columns(part.columns);
         multiply_block(isa_, product, scratch);
     }

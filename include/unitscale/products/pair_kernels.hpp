@@ -103,6 +103,7 @@ struct PairTile {
     const Pair* b = nullptr;
     std::ptrdiff_t width = 0;
     float* sums = nullptr;
+    bool continues = false;                     ///< the sums begin with what they hold
     const TileProduct<float>* plain = nullptr;  ///< if set, and for vdpbf16ps only, C is computed in place of the sums
     const float* c = nullptr;     ///< if set, and for AMX only: the part of C that the caller adds sums to
     std::ptrdiff_t c_stride = 0;  ///< of c's rows
@@ -118,6 +119,14 @@ UNITSCALE_TARGET_AVX512_BF16 void pair_tile_dot(const PairTile& tile) {
     for (std::size_t i = 0; i < rows; ++i) {
 #pragma GCC unroll 2
         for (std::size_t v = 0; v < Vectors; ++v) sums[i][v] = _mm512_setzero_ps();
+    }
+    if (tile.continues) {
+#pragma GCC unroll 12
+        for (std::size_t i = 0; i < rows; ++i) {
+#pragma GCC unroll 2
+            for (std::size_t v = 0; v < Vectors; ++v)
+                sums[i][v] = _mm512_loadu_ps(tile.sums + static_cast<std::ptrdiff_t>(i) * pair_columns + 16 * v);
+        }
     }
     const Pair* a = tile.a;
     const Pair* b = tile.b;
@@ -229,10 +238,19 @@ UNITSCALE_TARGET_AMX inline void pair_tile_matrix(const PairTile& tile, std::ptr
     const Pair* a = tile.a;
     const Pair* b = tile.b;
     asm volatile("" : : : "memory");  // the tile loads do not tell the compiler which memory they read
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
+    if (tile.continues) {
+        _tile_loadd(0, tile.sums, sum_bytes);
+        if (two_columns) _tile_loadd(1, tile.sums + 16, sum_bytes);
+        if (two_rows) {
+            _tile_loadd(2, tile.sums + 16 * pair_columns, sum_bytes);
+            if (two_columns) _tile_loadd(3, tile.sums + 16 * pair_columns + 16, sum_bytes);
+        }
+    } else {
+        _tile_zero(0);
+        _tile_zero(1);
+        _tile_zero(2);
+        _tile_zero(3);
+    }
     for (std::ptrdiff_t p = 0; p < tile.pairs; p += 16, a += 256, b += 16 * tile.width) {
         for (std::ptrdiff_t i = std::min(c_rows, c_left); i > 0; --i, --c_left, c += tile.c_stride) {
             prefetch_to_write(c);
@@ -285,7 +303,8 @@ void multiply_block_pairs(PairKernel kernel, const BlockProduct<TC>& product, co
         const std::ptrdiff_t height = std::min(block, product.m - i0);
         std::ptrdiff_t p0 = product.first_k;
         do {
-            const std::ptrdiff_t depth = std::min(pair_block_depth - p0 % pair_block_depth, k - p0),
+            const std::ptrdiff_t begin = product.carried.k_before + p0,
+                                 depth = std::min(pair_block_depth - begin % pair_block_depth, k - p0),
                                  pairs = pairs_of(depth);
             const PackSource<float> rows = product.a.block(i0, p0);
             rows.functions->left_pairs(rows, height, depth, product.round_a, group, left, scratch);
@@ -297,7 +316,11 @@ void multiply_block_pairs(PairKernel kernel, const BlockProduct<TC>& product, co
                 ahead = RowsAhead(product.a.block(i0 + height, p0), std::min(block, rest), depth, tiles * (pairs / 16));
 #endif
             const TileOutput<TC> output{Isa::avx512, product.c.block(i0, 0)};
-            const bool first = p0 == product.first_k, last = p0 + depth == k;
+            const std::ptrdiff_t first_k = std::max(product.first_k, product.carried.first_k);
+            const bool first = begin / pair_block_depth == first_k / pair_block_depth,
+                       last = p0 + depth == k && product.carried.ends,
+                       continues = begin > first_k && begin % pair_block_depth != 0,
+                       pauses = !last && (begin + depth) % pair_block_depth != 0;
             const float gamma = first ? product.gamma : 1.0f;
             for (std::ptrdiff_t q = 0; q < b.count(); ++q) {
                 const std::ptrdiff_t j = q * b.width, cols = b.columns(q), width = b.padded_columns(q);
@@ -323,12 +346,16 @@ void multiply_block_pairs(PairKernel kernel, const BlockProduct<TC>& product, co
                             finish.c = output.c.at(i, j);
                             finish.c_row = output.c.row_stride;
                         }
-                    const bool plain = straight && finish.is_plain() && kernel == PairKernel::dot && count % 4 == 0 &&
-                                       cols == width && b.coded.weight == nullptr;
+                    float* const tile_sums = product.carried.sums != nullptr
+                                                 ? product.carried.sums + (i0 + i) * round_up(b.n, pair_columns) +
+                                                       q * tile_rows * pair_columns
+                                                 : sums.data();
+                    const bool plain = !pauses && straight && finish.is_plain() && kernel == PairKernel::dot &&
+                                       count % 4 == 0 && cols == width && b.coded.weight == nullptr;
                     const Pair* const panel = b.coded.weight != nullptr ? nullptr : b.panel(q) + p0 / 2 * width;
-                    PairTile tile{pairs, left + i * pairs, group * pairs, panel, width, sums.data()};
+                    PairTile tile{pairs, left + i * pairs, group * pairs, panel, width, tile_sums, continues};
                     if (plain) tile.plain = &finish;
-                    if (straight) tile.c = finish.c, tile.c_stride = finish.c_row;
+                    if (straight && !pauses) tile.c = finish.c, tile.c_stride = finish.c_row;
 #if UNITSCALE_AMX
                     if (kernel == PairKernel::matrix) pair_tile_matrix(tile, count, ahead);
 #endif
@@ -339,10 +366,10 @@ void multiply_block_pairs(PairKernel kernel, const BlockProduct<TC>& product, co
                     } else if (kernel == PairKernel::dot) {
                         pair_tile_dot(tile, count);
                     }
-                    if (plain) continue;
+                    if (plain || pauses) continue;
                     if (!straight && gamma != 0 && (sums_of_blocks == nullptr || first))
                         output.load(i, j, count, cols, finish.c, finish.c_row);
-                    finish_tile_avx512(finish, sums.data(), sums_row, count, cols);
+                    finish_tile_avx512(finish, tile_sums, sums_row, count, cols);
                     if (!straight && (sums_of_blocks == nullptr || last))
                         output.store(i, j, count, cols, finish.c, finish.c_row);
                 }
