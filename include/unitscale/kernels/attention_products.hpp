@@ -34,9 +34,9 @@ struct AttentionProductGradients {
 /// The value of attention and its gradients. Rows are computed in blocks, which leave out the keys that no query of the
 /// block sees. So a number that is not finite reaches only the queries that see it. Bits do not depend on the number of
 /// threads.
-/// Memory: for each thread p and ds of as many query rows as level 2 holds, and dk and dv as sums over the rows before.
-/// p and ds are whole where they are rounded in memory, and dk and dv need whole p and ds where bf16 instructions do
-/// not serve. After `largest` p and ds of all items are kept, if they fit. Otherwise they are computed a second time.
+/// Memory: each thread has p and ds of as many query rows as a quarter of level 2 holds, and dk and dv as sums over the
+/// rows before. It has p and ds of a whole item if they are rounded in memory, and for gradients without bf16
+/// instructions. After `largest` p and ds of all items are kept, if they fit. Otherwise they are computed again.
 /// Test: tests/kernels/attention_products_test.cpp
 template <class T>
 class AttentionProducts {
@@ -68,12 +68,16 @@ public:
         const bool fits = args_.items * size_ <= stored_elements;
         std::vector<Largest> found(static_cast<std::size_t>(std::max<std::ptrdiff_t>(args_.items, 0)));
         if (fits) kept_.emplace(execution_, static_cast<std::size_t>(args_.items * size_ * matrices()));
-        each_item(ordered_, rows_, [&](std::ptrdiff_t item, const Memory& memory) {
+        each_item(ordered_, fits ? rows_ : rows_together(), [&](std::ptrdiff_t item, const Memory& memory) {
             const Scores scores(execution_, args_, item, memory.keys, memory.values);
-            compute_all(scores, memory);
             const Execution one{1, execution_.pool};
-            found[static_cast<std::size_t>(item)].p = amax(one, memory.p, size_);
-            if (args_.dout != nullptr) found[static_cast<std::size_t>(item)].ds = amax(one, memory.ds, size_);
+            Largest& most = found[static_cast<std::size_t>(item)];
+            for (std::ptrdiff_t begin = 0; begin < rows_; begin += memory.rows) {
+                const std::ptrdiff_t end = std::min(rows_, begin + memory.rows), size = (end - begin) * args_.keys;
+                compute(scores, memory, begin, end);
+                include(most.p, amax(one, memory.p, size));
+                if (args_.dout != nullptr) include(most.ds, amax(one, memory.ds, size));
+            }
         });
         for (const Largest& item : found) {
             include(largest_->p, item.p);
@@ -236,9 +240,10 @@ private:
         const std::ptrdiff_t at = (first - begin) * args_.keys;
         scores.compute(first, last, memory.p + at, memory.ds != nullptr ? memory.ds + at : nullptr, scratch);
     }
-    void compute_all(const Scores& scores, const Memory& memory) const {
-        each_block(memory, 0, rows_, [&](std::ptrdiff_t first, std::ptrdiff_t last, P* scratch) {
-            compute(scores, memory, first, last, 0, scratch);
+    /// All rows that memory has, [begin, end).
+    void compute(const Scores& scores, const Memory& memory, std::ptrdiff_t begin, std::ptrdiff_t end) const {
+        each_block(memory, begin, end, [&](std::ptrdiff_t first, std::ptrdiff_t last, P* scratch) {
+            compute(scores, memory, first, last, begin, scratch);
         });
     }
 
@@ -251,7 +256,7 @@ private:
         std::optional<Scores> source;
         if (!computed_) source.emplace(execution_, args_, item, memory.keys, memory.values);
         if (source && Rows::has_own_pass(rule)) {  // p is rounded in memory, so all of it is computed before
-            compute_all(*source, memory);
+            compute(*source, memory, 0, rows_);
             source.reset();
         }
         const Rows rows = score_rows(rule, scores, item, memory.rows, Contracted::columns);
