@@ -68,11 +68,12 @@ TEST_CASE("scores of attention: p and ds of some rows agree with their formulas,
                     constexpr std::ptrdiff_t first = 3, last = 9;
                     const Scores found(c, item, first, last);
                     for (std::ptrdiff_t r = first; r < last; ++r) {
-                        const auto [b, h, i, number, begin, end] = attention_row(a, item, r);
-                        CHECK(number == item * c.rows() + r);
-                        CHECK((b == item && h == r / 5 && i == r % 5));
+                        const AttentionRow row = attention_row(a, item, r);
+                        const std::ptrdiff_t begin = row.first, end = row.seen;
+                        CHECK(row.number == item * c.rows() + r);
+                        CHECK((row.b == item && row.h == r / 5 && row.i == r % 5));
                         const std::ptrdiff_t length = short_rows && item == 1 ? 4 : 9;
-                        CHECK(end == std::min(causal ? i + 5 : std::ptrdiff_t{9}, length));
+                        CHECK(end == std::min(causal ? row.i + 5 : std::ptrdiff_t{9}, length));
                         const auto product = [&](const std::vector<double>& x, const std::vector<double>& y,
                                                  std::ptrdiff_t j) {
                             double sum = 0;

@@ -61,6 +61,10 @@ template <bool fused = has_multiply_add>
 }
 
 #if UNITSCALE_X86
+// Without optimisation GCC's intrinsics with an immediate are macros. They convert a mask of sixteen ones in the
+// caller's code.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wsign-conversion"
 /// e^x of sixteen floats, with the bits of `exponential<true>` in half its instructions: one of them multiplies by 2^k,
 /// whatever k is, and rounds once. It is left out where the result is 0, as for -infinity: underflow is slow.
 /// `bounded`: x is at most 176.
@@ -87,6 +91,7 @@ template <bool bounded = false>
     const __mmask16 counts = _mm512_cmp_ps_mask(kf, _mm512_set1_ps(-151.0f), _CMP_NLE_UQ);
     return _mm512_maskz_scalef_ps(counts, value, kf);
 }
+#pragma GCC diagnostic pop
 #endif
 
 }  // namespace unitscale::kernels
