@@ -111,7 +111,7 @@ TEST_CASE("scores of attention: the bits of a row do not depend on the rows besi
     }
 }
 
-TEST_CASE("scores of attention: the keys that rows see reach to those of the last query among them") {
+TEST_CASE("scores of attention: some rows see the keys that the last query among them sees") {
     AttentionProductArguments<float> args;
     args.heads = 2, args.queries = 4, args.keys = 7, args.causal = true;
     CHECK(attention_keys_seen(args, 0, 0, 1) == 4);

@@ -54,7 +54,8 @@ void check_blocks(std::ptrdiff_t m, std::ptrdiff_t n, std::ptrdiff_t k, std::ptr
     }
 }
 
-/// C of `matmul`, and of products of `range` columns of A each, whose sums are carried. Sums begin at `first_k`.
+/// Compares C of `matmul` with C of products in ranges of k. A range has `range` columns of A. The columns before
+/// `first_k` are 0.
 template <class T>
 void check_ranges(std::ptrdiff_t m, std::ptrdiff_t n, std::ptrdiff_t k, std::ptrdiff_t range, std::ptrdiff_t first_k) {
     INFO("m " << m << ", n " << n << ", k " << k << ", range " << range << ", first " << first_k);
@@ -81,12 +82,7 @@ void check_ranges(std::ptrdiff_t m, std::ptrdiff_t n, std::ptrdiff_t k, std::ptr
             right.view = right.view.block(begin, 0);
             const BlockedProduct<T> product({}, isa, pairs, left, right, m, n, count, memory.data());
             for (std::ptrdiff_t i = 0; i < m; i += rows)
-                product.rows({i,
-                              std::min(rows, m - i),
-                              n,
-                              std::max<std::ptrdiff_t>(first_k - begin, 0),
-                              count,
-                              {sums.data() + i * round_up(n, pair_columns), begin, first_k, begin + count == k}},
+                product.rows({i, std::min(rows, m - i), n, first_k, count, {sums.data(), begin, begin + count == k}},
                              {c.data() + i * n, n, 1}, args.alpha, scratch.data());
         }
         CHECK(test::same_bits(c, want));

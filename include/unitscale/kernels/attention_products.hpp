@@ -92,7 +92,7 @@ public:
         const bool whole = Rows::has_own_pass(p_rule);
         each_item(ordered_ || whole || Rows::has_own_pass(v_rule), whole ? rows_ : rows_together(),
                   [&](std::ptrdiff_t item, const Memory& memory) {
-                      const Rows v = key_rows(v_rule, args_.v, item, Contracted::rows);
+                      const Rows v = right_rows(v_rule, args_.v, item, args_.keys);
                       with_rows(item, memory, p_rule, memory.p, v, factor, out + item * rows_ * args_.depth,
                                 [](auto&&...) {});
                   });
@@ -109,9 +109,9 @@ public:
                              !Rows::has_own_pass(gradients.query_gradient_ds);
         each_item(ordered, carries ? rows_together() : rows_, [&](std::ptrdiff_t item, const Memory& memory) {
             const std::ptrdiff_t wide = item * rows_ * args_.depth, narrow = item * args_.keys * args_.depth;
-            const Rows k = key_rows(gradients.query_gradient_k, args_.k, item, Contracted::rows),
-                       q = query_rows(gradients.key_gradient_q, args_.q, item, Contracted::rows),
-                       dy = query_rows(gradients.value_gradient_dy, args_.dout, item, Contracted::rows);
+            const Rows k = right_rows(gradients.query_gradient_k, args_.k, item, args_.keys),
+                       q = right_rows(gradients.key_gradient_q, args_.q, item, rows_),
+                       dy = right_rows(gradients.value_gradient_dy, args_.dout, item, rows_);
             with_rows(item, memory, gradients.query_gradient_ds, memory.ds, k, gradients.dq_factor, gradients.dq + wide,
                       [&](std::ptrdiff_t first, std::ptrdiff_t last) {
                           sum_rows(item, memory, first, last, gradients.key_gradient_ds, memory.ds, q, memory.dk,
@@ -133,7 +133,7 @@ private:
         T *p = nullptr, *ds = nullptr;                 ///< [rows,keys]
         P *keys = nullptr, *values = nullptr;          ///< k^T and v^T, packed
         P *right = nullptr, *right_of_rows = nullptr;  ///< right operands [keys,depth] and [rows,depth], packed
-        P *dk = nullptr, *dv = nullptr;                ///< sums over the rows before
+        P *dk = nullptr, *dv = nullptr;                ///< sums over the rows before, if `rows` are not all
         P* scratch = nullptr;                          ///< of each thread that works on the item
         int threads = 1;
     };
@@ -150,13 +150,10 @@ private:
     }
 
     [[nodiscard]] std::ptrdiff_t matrices() const noexcept { return args_.dout != nullptr ? 2 : 1; }
-    [[nodiscard]] Rows query_rows(const AttentionOperand& rule, const T* x, std::ptrdiff_t item,
-                                  Contracted contracted) const {
-        return Rows(execution_, rule, x + item * rows_ * args_.depth, item, rows_, args_.depth, contracted);
-    }
-    [[nodiscard]] Rows key_rows(const AttentionOperand& rule, const T* x, std::ptrdiff_t item,
-                                Contracted contracted) const {
-        return Rows(execution_, rule, x + item * args_.keys * args_.depth, item, args_.keys, args_.depth, contracted);
+    /// x [items,rows,depth] of an item as the right operand of a product.
+    [[nodiscard]] Rows right_rows(const AttentionOperand& rule, const T* x, std::ptrdiff_t item,
+                                  std::ptrdiff_t rows) const {
+        return attention_item_rows(execution_, args_, rule, x, item, rows, Contracted::rows);
     }
     /// p or ds of `rows` query rows.
     [[nodiscard]] Rows score_rows(const AttentionOperand& rule, const T* x, std::ptrdiff_t item, std::ptrdiff_t rows,
@@ -170,7 +167,8 @@ private:
         if (args_.causal) return 32;
         return args_.dout != nullptr ? 128 : 64;
     }
-    /// Query rows whose p and ds are in memory at a time: each takes a quarter of a core's share of level 2.
+    /// How many query rows have p and ds in memory at a time. p fills a quarter of a core's share of level 2, and ds
+    /// another.
     [[nodiscard]] std::ptrdiff_t rows_together() const noexcept {
         const auto level2 = static_cast<std::ptrdiff_t>(active_caches().level(2).share()),
                    row = args_.keys * static_cast<std::ptrdiff_t>(sizeof(T));
@@ -211,9 +209,11 @@ private:
             own.values = own.keys + keys_size();
             own.right = own.values + keys_size();
             own.right_of_rows = own.right + of_keys;
-            own.dk = own.right_of_rows + of_rows;
-            own.dv = own.dk + sums;
-            own.scratch = own.dv + sums;
+            own.scratch = own.right_of_rows + of_rows;
+            if (rows < rows_) {
+                own.dk = own.scratch + inner * scratch_size(rows);
+                own.dv = own.dk + sums;
+            }
             own.threads = inner;
             while (const std::optional<std::ptrdiff_t> item = next()) {
                 own.p = kept_ ? kept_->data() + *item * size * matrices() : scores->data() + index * size * matrices();
@@ -292,11 +292,8 @@ private:
                                               : 0,
                                  start = unseen / products::pair_depth * products::pair_depth;
             if (start >= end && start > 0) return;
-            typename Product::Part part{first, last - first, d, std::max<std::ptrdiff_t>(start - begin, 0), count};
-            if (count < rows_)
-                part.carried = {sums + first * products::round_up(d, products::pair_columns), begin, start,
-                                end == rows_};
-            product.rows(part, {c + first * d, d, 1}, factor, scratch);
+            product.rows({first, last - first, d, start, count, {sums, begin, end == rows_}}, {c + first * d, d, 1},
+                         factor, scratch);
         });
     }
 

@@ -60,6 +60,15 @@ template <class T>
     return attention_row(args, item, whole ? args.queries - 1 : last - 1).seen;
 }
 
+/// x [items,rows,depth] of an item as an operand of its products.
+template <class T>
+[[nodiscard]] AttentionOperandRows<T> attention_item_rows(const Execution& execution,
+                                                          const AttentionProductArguments<T>& args,
+                                                          const AttentionOperand& rule, const T* x, std::ptrdiff_t item,
+                                                          std::ptrdiff_t rows, Contracted contracted) {
+    return AttentionOperandRows<T>(execution, rule, x + item * rows * args.depth, item, rows, args.depth, contracted);
+}
+
 /// p and ds of an item's rows, from two products: k^T and v^T are packed once. Test:
 /// tests/kernels/attention_scores_test.cpp
 template <class T>
@@ -118,10 +127,10 @@ public:
     }
 
 private:
-    /// An operand [item's rows,depth].
+    /// The same as a left operand, or transposed.
     [[nodiscard]] Rows rows_of(const Execution& execution, const AttentionOperand& rule, const T* x,
                                std::ptrdiff_t rows) const {
-        return Rows(execution, rule, x + item_ * rows * args_.depth, item_, rows, args_.depth, Contracted::columns);
+        return attention_item_rows(execution, args_, rule, x, item_, rows, Contracted::columns);
     }
     /// dp.
     struct Gradients {

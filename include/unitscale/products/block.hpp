@@ -14,13 +14,12 @@
 
 namespace unitscale::products {
 
-/// Sums of a product whose A and B are a range of a longer k. They pass from range to range before any factor, so C has
-/// the bits of one product. For products of pairs only.
+/// A product may be computed in ranges of k, whose sums add up. Between two ranges the sums are kept here, without any
+/// factor. So C has the bits of the product with all of k. For products of pairs only.
 template <class P>
 struct CarriedSums {
     P* sums = nullptr;            ///< [m and n in whole tiles], tile by tile; null: A and B have all of k
     std::ptrdiff_t k_before = 0;  ///< length of k before this range, a multiple of 32
-    std::ptrdiff_t first_k = 0;   ///< of the longer k: sums begin there
     bool ends = true;             ///< no range follows
 };
 
@@ -34,7 +33,7 @@ struct BlockProduct {
     std::ptrdiff_t m = 0;
     std::ptrdiff_t above = 0,
                    below = 0;    ///< rows of A and C before and after these, of the same thread; for times only
-    std::ptrdiff_t first_k = 0;  ///< sums begin there: a multiple of 32, before which A or B is zero
+    std::ptrdiff_t first_k = 0;  ///< of all of k. Sums begin there: a multiple of 32, before which A or B is zero
     CarriedSums<P> carried{};
     PackSource<P> a;
     const Quantiser* round_a = nullptr;

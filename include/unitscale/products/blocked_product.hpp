@@ -73,7 +73,7 @@ public:
 
     /// Elements of the sums of m rows that `rows` carries from one range of k to the next.
     [[nodiscard]] static std::ptrdiff_t sums_size(PairKernel pairs, std::ptrdiff_t m, std::ptrdiff_t n) noexcept {
-        return round_up(m, pair_tile_rows(pairs)) * round_up(n, pair_columns);
+        return round_up(m, pair_tile_rows(pairs)) * carried_row(n);
     }
     /// Whether sums over a range of `k` can be carried: products of pairs can, if C or one block of k keeps their sums.
     [[nodiscard]] static bool can_carry(PairKernel pairs, const Operand<T>& a, const Operand<T>& b,
@@ -87,13 +87,13 @@ public:
         std::ptrdiff_t first = 0, count = 0;  ///< rows of A and C
         std::ptrdiff_t columns = 0;           ///< at least so many columns of C, of which B has as many
         std::ptrdiff_t first_k = 0, k = 0;  ///< the range of A's columns that are not zero; `first_k`: as BlockProduct
-        CarriedSums<P> carried{};           ///< if A and B are a range of a longer k
+        CarriedSums<P> carried{};           ///< of all rows of C, if A and B are a range of a longer k
     };
     /// C's rows [first, first + count). `c` begins with row `first`; a row has room for n elements.
     void rows(const Part& part, const MatrixView<T>& c, P alpha, P* scratch) const {
         BlockProduct<T> product;
         product.m = part.count;
-        product.first_k = std::min(part.first_k, part.k);
+        product.first_k = std::min(part.first_k, part.carried.k_before + part.k);
         product.a = source_.source().block(part.first, 0);
         product.round_a = source_.quantiser();
         product.c = c;
@@ -101,9 +101,11 @@ public:
         product.col_scale = col_scale_;
         product.carried = part.carried;
         if constexpr (UNITSCALE_X86 && std::is_same_v<P, float>)
-            if (pairs_ != PairKernel::none)
-                return multiply_block_pairs(pairs_, product,
-                                            panel_pairs_.first_rows(part.k).first_columns(part.columns), scratch);
+            if (pairs_ != PairKernel::none) {
+                const RightPairs b = panel_pairs_.first_rows(part.k).first_columns(part.columns);
+                if (product.carried.sums != nullptr) product.carried.sums += part.first * carried_row(b.n);
+                return multiply_block_pairs(pairs_, product, b, scratch);
+            }
         check(part.carried.sums == nullptr, "blocked product: only products of pairs carry sums");
         product.b = panels_.first_rows(part.k).first_columns(part.columns);
         multiply_block(isa_, product, scratch);

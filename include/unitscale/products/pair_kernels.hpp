@@ -62,6 +62,9 @@ inline constexpr std::ptrdiff_t pair_block_depth = 1024;  ///< length of k after
     return kernel == PairKernel::matrix ? 32 : 12;
 }
 
+/// Carried sums of a row of C: whole tiles.
+[[nodiscard]] constexpr std::ptrdiff_t carried_row(std::ptrdiff_t n) noexcept { return round_up(n, pair_columns); }
+
 /// `pair_rows` in whole tiles.
 [[nodiscard]] constexpr std::ptrdiff_t most_pair_rows(PairKernel kernel) noexcept {
     return pair_rows / pair_tile_rows(kernel) * pair_tile_rows(kernel);
@@ -118,14 +121,9 @@ UNITSCALE_TARGET_AVX512_BF16 void pair_tile_dot(const PairTile& tile) {
 #pragma GCC unroll 12
     for (std::size_t i = 0; i < rows; ++i) {
 #pragma GCC unroll 2
-        for (std::size_t v = 0; v < Vectors; ++v) sums[i][v] = _mm512_setzero_ps();
-    }
-    if (tile.continues) {
-#pragma GCC unroll 12
-        for (std::size_t i = 0; i < rows; ++i) {
-#pragma GCC unroll 2
-            for (std::size_t v = 0; v < Vectors; ++v)
-                sums[i][v] = _mm512_loadu_ps(tile.sums + static_cast<std::ptrdiff_t>(i) * pair_columns + 16 * v);
+        for (std::size_t v = 0; v < Vectors; ++v) {
+            const float* const sum = tile.sums + static_cast<std::ptrdiff_t>(i) * pair_columns + 16 * v;
+            sums[i][v] = tile.continues ? _mm512_loadu_ps(sum) : _mm512_setzero_ps();
         }
     }
     const Pair* a = tile.a;
@@ -301,7 +299,7 @@ void multiply_block_pairs(PairKernel kernel, const BlockProduct<TC>& product, co
 #endif
     for (std::ptrdiff_t i0 = 0; i0 < product.m; i0 += block) {
         const std::ptrdiff_t height = std::min(block, product.m - i0);
-        std::ptrdiff_t p0 = product.first_k;
+        std::ptrdiff_t p0 = std::max<std::ptrdiff_t>(product.first_k - product.carried.k_before, 0);
         do {
             const std::ptrdiff_t begin = product.carried.k_before + p0,
                                  depth = std::min(pair_block_depth - begin % pair_block_depth, k - p0),
@@ -316,10 +314,9 @@ void multiply_block_pairs(PairKernel kernel, const BlockProduct<TC>& product, co
                 ahead = RowsAhead(product.a.block(i0 + height, p0), std::min(block, rest), depth, tiles * (pairs / 16));
 #endif
             const TileOutput<TC> output{Isa::avx512, product.c.block(i0, 0)};
-            const std::ptrdiff_t first_k = std::max(product.first_k, product.carried.first_k);
-            const bool first = begin / pair_block_depth == first_k / pair_block_depth,
+            const bool first = begin / pair_block_depth == product.first_k / pair_block_depth,
                        last = p0 + depth == k && product.carried.ends,
-                       continues = begin > first_k && begin % pair_block_depth != 0,
+                       continues = begin > product.first_k && begin % pair_block_depth != 0,
                        pauses = !last && (begin + depth) % pair_block_depth != 0;
             const float gamma = first ? product.gamma : 1.0f;
             for (std::ptrdiff_t q = 0; q < b.count(); ++q) {
@@ -346,10 +343,10 @@ void multiply_block_pairs(PairKernel kernel, const BlockProduct<TC>& product, co
                             finish.c = output.c.at(i, j);
                             finish.c_row = output.c.row_stride;
                         }
-                    float* const tile_sums = product.carried.sums != nullptr
-                                                 ? product.carried.sums + (i0 + i) * round_up(b.n, pair_columns) +
-                                                       q * tile_rows * pair_columns
-                                                 : sums.data();
+                    float* const tile_sums =
+                        product.carried.sums != nullptr
+                            ? product.carried.sums + (i0 + i) * carried_row(b.n) + q * tile_rows * pair_columns
+                            : sums.data();
                     const bool plain = !pauses && straight && finish.is_plain() && kernel == PairKernel::dot &&
                                        count % 4 == 0 && cols == width && b.coded.weight == nullptr;
                     const Pair* const panel = b.coded.weight != nullptr ? nullptr : b.panel(q) + p0 / 2 * width;
