@@ -92,7 +92,7 @@ done
 bad_run() {
   local want=$1 pattern=$2 code=0
   shift 2
-  timeout 60 "$mpirun" "$@" > out.txt 2> err.txt || code=$?
+  ends_by_error 60 "$@"
   [[ $code == "$want" ]] || fail "exit code $code instead of $want: $*: $(cat err.txt)"
   [[ $(grep -c '^train_transformer: ' err.txt) == 1 ]] || fail "not one line of the program: $*: $(cat err.txt)"
   grep -qE -- "^train_transformer: .*$pattern" err.txt || fail "no '$pattern' on stderr: $*: $(cat err.txt)"

@@ -191,9 +191,7 @@ if [[ -n $mpirun ]]; then
   timeout 120 "$mpirun" -n 3 "$program" "${stages[@]}" --distributed --out shared_stages.html > out.txt 2> err.txt ||
     fail "stages: exit code $?: $(cat err.txt)"
   [[ $(losses stages.jsonl) == "$(losses shared_stages.jsonl)" ]] || fail "stages: other records than of one process"
-  code=0
-  timeout 60 "$mpirun" -n 3 "$program" "${stages[@]}" --distributed --out none/page.html > out.txt 2> err.txt ||
-    code=$?
+  ends_by_error 60 -n 3 "$program" "${stages[@]}" --distributed --out none/page.html
   [[ $code == 2 && $(grep '^sweep: ' err.txt) == 'sweep: --out: none/page.html cannot be written' ]] ||
     fail "an error: exit code $code: $(cat err.txt)"
 fi
