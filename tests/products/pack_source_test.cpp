@@ -5,6 +5,7 @@
 
 #include <unitscale/base/random.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -59,6 +60,24 @@ void check_packs_as_its_view(const MatrixView<const T>& view, const Quantiser* r
     }
 }
 
+#if UNITSCALE_X86
+// Tiles of four rows that are packed together are equal to the tiles that are packed one after the other.
+template <class T>
+void check_packs_columns(const MatrixView<const T>& view, const Quantiser* round) {
+    const PackSource<float> source = view;
+    REQUIRE(source.functions->left_columns != nullptr);
+    for (const std::ptrdiff_t rows : {3, 4, 8, 13, 20}) {
+        constexpr std::ptrdiff_t k = 37, panel = 4 * k + 16;
+        std::vector<float> together(static_cast<std::size_t>((rows + 3) / 4 * panel), -7.0f), one_by_one = together;
+        source.functions->left_columns(source, rows, k, register_quantiser(round), panel, together.data());
+        for (std::ptrdiff_t i = 0, q = 0; i < rows; i += 4, ++q)
+            static_cast<void>(pack_left(Isa::avx2, view.block(i, 0), std::min<std::ptrdiff_t>(4, rows - i), k, round,
+                                        one_by_one.data() + q * panel));
+        REQUIRE(together == one_by_one);
+    }
+}
+#endif
+
 constexpr std::ptrdiff_t height = 20, width = 40;
 const Quantiser e4{.format = e4m3};
 
@@ -73,6 +92,16 @@ TEMPLATE_TEST_CASE("a source packs panels equal to the panels of its view", "[ke
         check_packs_as_its_view<P>(MatrixView<const TestType>{values.data(), 1, height, height * width}, round);
     }
 }
+
+#if UNITSCALE_X86
+TEMPLATE_TEST_CASE("a source packs the columns of a transposed operand for all tiles together", "[kernels][matmul]",
+                   float, Half, BFloat16) {
+    if (active_isa() == Isa::baseline) return;
+    const auto values = numbers<TestType>(height * width);
+    for (const Quantiser* round : {static_cast<const Quantiser*>(nullptr), &e4})
+        check_packs_columns(MatrixView<const TestType>{values.data(), 1, height, 0}, round);
+}
+#endif
 
 TEMPLATE_TEST_CASE("a source of codes packs the numbers that they stand for", "[kernels][matmul]", float, double) {
     std::vector<std::uint8_t> codes(static_cast<std::size_t>(2 * height * width));

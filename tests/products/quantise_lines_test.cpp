@@ -69,6 +69,45 @@ TEMPLATE_TEST_CASE("lines are widened, rounded, copied and transposed, with zero
                     }
 }
 
+namespace {
+
+/// Cuts lines into pieces of Width and compares every float of every panel. Returns the number of wrong ones.
+template <std::ptrdiff_t Width, class T>
+std::size_t wrong_pieces(std::ptrdiff_t lines, std::ptrdiff_t length, std::ptrdiff_t padded,
+                         const Quantiser* quantiser) {
+    constexpr float untouched = -77;
+    const std::ptrdiff_t row = length + 3, panels = (padded + Width - 1) / Width, panel = lines * Width + 5;
+    const auto in = test::numbers<T>((lines - 1) * row + length);  // ends with its last element
+    std::vector<float> out(static_cast<std::size_t>(panels * panel), untouched), expected = out;
+    split_lines_avx2<Width>(LineBlock<T>{in.data(), row, lines, length, padded, out.data(), panel},
+                            register_quantiser(quantiser));
+    for (std::ptrdiff_t p = 0; p < lines; ++p)
+        for (std::ptrdiff_t j = 0; j < padded; ++j) {
+            const std::ptrdiff_t q = j / Width, width = std::min(Width, padded - q * Width);
+            float x = 0;
+            if (j < length) x = element_cast<float>(in[static_cast<std::size_t>(p * row + j)]);
+            expected[static_cast<std::size_t>(q * panel + p * width + j % Width)] =
+                quantiser == nullptr ? x : quantise(quantiser->format, x);
+        }
+    std::size_t wrong = 0;
+    for (std::size_t i = 0; i < out.size(); ++i) wrong += out[i] != expected[i];
+    return wrong;
+}
+
+}  // namespace
+
+TEMPLATE_TEST_CASE("lines are cut into panels, with a narrower last panel and nothing else touched",
+                   "[kernels][matmul]", float, Half, BFloat16) {
+    if (active_isa() == Isa::baseline) return;
+    for (const std::ptrdiff_t lines : {1, 3, 4, 7, 8, 21})
+        for (const std::ptrdiff_t length : {1, 4, 5, 8, 11, 12, 23, 24, 25, 41, 48, 53, 72, 75})
+            for (const Quantiser* quantiser : {static_cast<const Quantiser*>(nullptr), &e4, &b7}) {
+                CAPTURE(lines, length, quantiser != nullptr);
+                REQUIRE(wrong_pieces<4, TestType>(lines, length, (length + 3) / 4 * 4, quantiser) == 0);
+                REQUIRE(wrong_pieces<24, TestType>(lines, length, (length + 7) / 8 * 8, quantiser) == 0);
+            }
+}
+
 TEST_CASE("a line is rounded in place", "[kernels][matmul]") {
     for (const Isa isa : vector_isas())
         for (const std::ptrdiff_t count : {1, 7, 12, 16, 100}) {

@@ -62,11 +62,19 @@ inline constexpr std::ptrdiff_t short_depth = 64;
 /// Columns of a transposed A that `pack_left_by_lines` packs together, each for all tiles.
 inline constexpr std::ptrdiff_t left_lines_at_once = 16;
 
+/// Whether columns of a transposed A are cut for the tiles as they are read.
+template <class P>
+[[nodiscard]] bool splits_lines(Isa isa, const PackSource<P>& a, const Quantiser* quantiser) noexcept {
+    return isa == Isa::avx2 && a.functions->left_columns != nullptr && rounds_in_register(quantiser);
+}
+
 /// Packs `rows` rows and k columns of a transposed A into tiles that are `panel_size` elements apart: some columns for
 /// all tiles, then the next columns. A column is a line in memory. A tile has the layout of `pack_left`.
 template <class P>
 void pack_left_by_lines(Isa isa, const PackSource<P>& a, std::ptrdiff_t rows, std::ptrdiff_t k,
                         const Quantiser* quantiser, std::ptrdiff_t tile_rows, std::ptrdiff_t panel_size, P* out) {
+    if (splits_lines(isa, a, quantiser))
+        return a.functions->left_columns(a, rows, k, register_quantiser(quantiser), panel_size, out);
     for (std::ptrdiff_t p = 0; p < k; p += left_lines_at_once) {
         const std::ptrdiff_t lines = std::min(left_lines_at_once, k - p);
         for (std::ptrdiff_t i = 0, q = 0; i < rows; i += tile_rows, ++q) {
@@ -138,9 +146,9 @@ void multiply_block(Isa isa, const BlockProduct<TC>& product, Accum<TC>* scratch
     const bool in_place = product.a.widened() && product.round_a == nullptr && ((along && !crowds) || short_columns);
     // With tiles of four rows, a tile's part of a line of a transposed A is a quarter of a cache line (half of it in
     // double). Where lines are half a page apart or more, level 1 would lose the rest before the next tile is packed.
-    const bool apart = !in_place && product.a.row_stride == 1 &&
-                       tile_rows * static_cast<std::ptrdiff_t>(sizeof(P)) < 48 &&
-                       product.a.col_stride * product.a.functions->element_bytes >= 2048;
+    const bool half_a_page_apart = tile_rows * static_cast<std::ptrdiff_t>(sizeof(P)) < 48 &&
+                                   product.a.col_stride * product.a.functions->element_bytes >= 2048;
+    const bool apart = !in_place && across && (half_a_page_apart || splits_lines(isa, product.a, product.round_a));
     const bool direct_c = std::is_same_v<TC, P> && product.c.col_stride == 1;
     // Where k is cut into parts, tiles pass their sums from part to part in P: in C, or here if C's type is narrower.
     P* const sums = !std::is_same_v<TC, P> && k > block_depth

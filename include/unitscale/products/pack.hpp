@@ -18,6 +18,7 @@
 #include <cstring>
 #include <span>
 #include <type_traits>
+#include <utility>
 
 // Operands on their way into the micro-kernels, and results on their way out. Only these functions of a product see
 // element types, strides and formats. Everything between them is Accum<T> in panels.
@@ -191,16 +192,11 @@ void widen_block(Isa isa, const MatrixView<const T>& a, std::ptrdiff_t rows, std
     using P = Accum<T>;
     if (a.col_stride == 1) {
         bool copied = false;
-        if constexpr (std::is_same_v<T, P>) {  // the usual widths of panels
-            copied = true;
-            if (cols == 32) copy_rows<32>(a.data, a.row_stride, rows, out, out_row);
-            else if (cols == 24) copy_rows<24>(a.data, a.row_stride, rows, out, out_row);
-            else if (cols == 16) copy_rows<16>(a.data, a.row_stride, rows, out, out_row);
-            else if (cols == 12) copy_rows<12>(a.data, a.row_stride, rows, out, out_row);
-            else if (cols == 8) copy_rows<8>(a.data, a.row_stride, rows, out, out_row);
-            else if (cols == 4) copy_rows<4>(a.data, a.row_stride, rows, out, out_row);
-            else copied = false;
-        }
+        if constexpr (std::is_same_v<T, P>)
+            copied = [&]<std::ptrdiff_t... Counts>(std::integer_sequence<std::ptrdiff_t, Counts...>) {
+                return ((cols == Counts && (copy_rows<Counts>(a.data, a.row_stride, rows, out, out_row), true)) || ...);
+            }
+        (std::integer_sequence<std::ptrdiff_t, 32, 24, 16, 12, 8, 4>{});  // the usual widths of panels
         if (!copied)
             for (std::ptrdiff_t i = 0; i < rows; ++i)
                 widen_line(isa, a.data + i * a.row_stride, cols, out + i * out_row);
@@ -257,8 +253,8 @@ template <class P, class T>
 void pack_block(Isa isa, const MatrixView<const T>& a, std::ptrdiff_t rows, std::ptrdiff_t cols,
                 std::ptrdiff_t padded_cols, const Quantiser* quantiser, P* out) {
 #if UNITSCALE_X86
-    if constexpr (std::is_same_v<T, float> || std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>)
-        if (isa != Isa::baseline && (quantiser == nullptr || quantises_in_register(*quantiser))) {
+    if constexpr (is_line_element<T>)
+        if (isa != Isa::baseline && rounds_in_register(quantiser)) {
             const RegisterQuantiser constants = register_quantiser(quantiser);
             if (a.col_stride == 1)
                 return copy_lines<T>(isa, {a.data, a.row_stride, rows, cols, padded_cols, out, padded_cols}, constants);
@@ -389,6 +385,15 @@ template <class P, class View>
 template <class T>
 [[nodiscard]] RightPanels<Accum<T>> pack_right(Isa isa, const MatrixView<const T>& b, std::ptrdiff_t k,
                                                std::ptrdiff_t n, const Quantiser* quantiser, Accum<T>* out) {
+#if UNITSCALE_X86
+    if constexpr (is_line_element<T>)
+        if (isa == Isa::avx2 && b.col_stride == 1 && rounds_in_register(quantiser)) {
+            constexpr std::ptrdiff_t width = tile_shape(Isa::avx2).columns<float>(), lanes = 8;
+            split_lines_avx2<width>(LineBlock<T>{b.data, b.row_stride, k, n, round_up(n, lanes), out, width * k},
+                                    register_quantiser(quantiser));
+            return {out, k, n, width, lanes, k, 0};
+        }
+#endif
     return pack_right_from<Accum<T>>(isa, b, k, n, quantiser, out);
 }
 

@@ -17,6 +17,8 @@ template <class P>
 struct PackSource;
 
 /// The functions that pack one type of element. The functions for pairs are null where P is not float.
+/// `left_columns` packs a transposed A into tiles of four rows, `panel_size` elements apart, for AVX2. It is null for
+/// types that are no lines of floats or halves.
 template <class P>
 struct PackFunctions {
     std::ptrdiff_t element_bytes = 0;
@@ -24,6 +26,8 @@ struct PackFunctions {
                          P* out) = nullptr;
     RightPanels<P> (*right)(Isa, const PackSource<P>&, std::ptrdiff_t k, std::ptrdiff_t n, const Quantiser*,
                             P* out) = nullptr;
+    void (*left_columns)(const PackSource<P>&, std::ptrdiff_t rows, std::ptrdiff_t k, const RegisterQuantiser&,
+                         std::ptrdiff_t panel_size, P* out) = nullptr;
     void (*left_pairs)(const PackSource<P>&, std::ptrdiff_t rows, std::ptrdiff_t k, const Quantiser*,
                        std::ptrdiff_t group, Pair* out, float* buffer) = nullptr;
     RightPairs (*right_pairs)(const PackSource<P>&, std::ptrdiff_t k, std::ptrdiff_t n, const Quantiser*, Pair* out,
@@ -82,6 +86,13 @@ private:
         made.right = [](Isa isa, const PackSource& b, std::ptrdiff_t k, std::ptrdiff_t n, const Quantiser* quantiser,
                         P* out) { return pack_right(isa, b.view<T>(), k, n, quantiser, out); };
 #if UNITSCALE_X86
+        if constexpr (is_line_element<T>)
+            made.left_columns = [](const PackSource& a, std::ptrdiff_t rows, std::ptrdiff_t k,
+                                   const RegisterQuantiser& quantiser, std::ptrdiff_t panel_size, P* out) {
+                split_lines_avx2<4>(
+                    LineBlock<T>{a.view<T>().data, a.col_stride, k, rows, round_up(rows, 4), out, panel_size},
+                    quantiser);
+            };
         if constexpr (std::is_same_v<P, float>) {
             made.left_pairs = [](const PackSource& a, std::ptrdiff_t rows, std::ptrdiff_t k, const Quantiser* quantiser,
                                  std::ptrdiff_t group, Pair* out, float* buffer) {

@@ -61,6 +61,11 @@ struct RegisterQuantiser {
     return register_quantisation(quantiser) != RegisterQuantisation::none;
 }
 
+/// Whether a register can do what is asked for. Null: not to be quantised.
+[[nodiscard]] constexpr bool rounds_in_register(const Quantiser* quantiser) noexcept {
+    return quantiser == nullptr || quantises_in_register(*quantiser);
+}
+
 /// The constants for a quantiser with `quantises_in_register`. Null: not to be quantised.
 [[nodiscard]] constexpr RegisterQuantiser register_quantiser(const Quantiser* quantiser) noexcept {
     if (quantiser == nullptr) return {};
