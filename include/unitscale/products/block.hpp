@@ -65,7 +65,7 @@ inline constexpr std::ptrdiff_t left_lines_at_once = 16;
 /// Whether columns of a transposed A are cut for the tiles as they are read.
 template <class P>
 [[nodiscard]] bool splits_lines(Isa isa, const PackSource<P>& a, const Quantiser* quantiser) noexcept {
-    return isa == Isa::avx2 && a.functions->left_columns != nullptr && rounds_in_register(quantiser);
+    return isa == Isa::avx2 && a.functions->left_columns != nullptr && quantises_in_register(quantiser);
 }
 
 /// Packs `rows` rows and k columns of a transposed A into tiles that are `panel_size` elements apart: some columns for

@@ -18,7 +18,6 @@
 #include <cstring>
 #include <span>
 #include <type_traits>
-#include <utility>
 
 // Operands on their way into the micro-kernels, and results on their way out. Only these functions of a product see
 // element types, strides and formats. Everything between them is Accum<T> in panels.
@@ -178,10 +177,15 @@ void transpose_block(Isa isa, const T* in, std::ptrdiff_t in_row, std::ptrdiff_t
     transpose_block(in, in_row, rows, cols, out, out_row);
 }
 
-/// Copies `rows` rows of `Count` consecutive elements without a call of memcpy for each row.
-template <std::ptrdiff_t Count, class T>
-void copy_rows(const T* in, std::ptrdiff_t in_row, std::ptrdiff_t rows, T* out, std::ptrdiff_t out_row) noexcept {
-    for (std::ptrdiff_t i = 0; i < rows; ++i) std::memcpy(out + i * out_row, in + i * in_row, Count * sizeof(T));
+/// Copies rows of `cols` consecutive elements, if `cols` is one of Counts: without a call of memcpy for each row.
+template <std::ptrdiff_t... Counts, class T>
+bool copy_rows(const T* in, std::ptrdiff_t in_row, std::ptrdiff_t rows, std::ptrdiff_t cols, T* out,
+               std::ptrdiff_t out_row) noexcept {
+    const auto copy = [&](auto count) {
+        for (std::ptrdiff_t i = 0; i < rows; ++i) std::memcpy(out + i * out_row, in + i * in_row, count() * sizeof(T));
+        return true;
+    };
+    return ((cols == Counts && copy(std::integral_constant<std::size_t, std::size_t{Counts}>{})) || ...);
 }
 
 /// out[i out_row + j] = a(i, j) in Accum<T>, for any strides of a. Columns of out from `cols` to `padded_cols` become
@@ -192,14 +196,10 @@ void widen_block(Isa isa, const MatrixView<const T>& a, std::ptrdiff_t rows, std
     using P = Accum<T>;
     if (a.col_stride == 1) {
         bool copied = false;
-        if constexpr (std::is_same_v<T, P>)
-            copied = [&]<std::ptrdiff_t... Counts>(std::integer_sequence<std::ptrdiff_t, Counts...>) {
-                return ((cols == Counts && (copy_rows<Counts>(a.data, a.row_stride, rows, out, out_row), true)) || ...);
-            }
-        (std::integer_sequence<std::ptrdiff_t, 32, 24, 16, 12, 8, 4>{});  // the usual widths of panels
-        if (!copied)
-            for (std::ptrdiff_t i = 0; i < rows; ++i)
-                widen_line(isa, a.data + i * a.row_stride, cols, out + i * out_row);
+        if constexpr (std::is_same_v<T, P>)  // the usual widths of panels
+            copied = copy_rows<32, 24, 16, 12, 8, 4>(a.data, a.row_stride, rows, cols, out, out_row);
+        for (std::ptrdiff_t i = 0; !copied && i < rows; ++i)
+            widen_line(isa, a.data + i * a.row_stride, cols, out + i * out_row);
     } else if (a.row_stride == 1) {
         if constexpr (std::is_same_v<T, P>) {
             transpose_block(isa, a.data, a.col_stride, cols, rows, out, out_row);
@@ -254,7 +254,7 @@ void pack_block(Isa isa, const MatrixView<const T>& a, std::ptrdiff_t rows, std:
                 std::ptrdiff_t padded_cols, const Quantiser* quantiser, P* out) {
 #if UNITSCALE_X86
     if constexpr (is_line_element<T>)
-        if (isa != Isa::baseline && rounds_in_register(quantiser)) {
+        if (isa != Isa::baseline && quantises_in_register(quantiser)) {
             const RegisterQuantiser constants = register_quantiser(quantiser);
             if (a.col_stride == 1)
                 return copy_lines<T>(isa, {a.data, a.row_stride, rows, cols, padded_cols, out, padded_cols}, constants);
@@ -387,7 +387,7 @@ template <class T>
                                                std::ptrdiff_t n, const Quantiser* quantiser, Accum<T>* out) {
 #if UNITSCALE_X86
     if constexpr (is_line_element<T>)
-        if (isa == Isa::avx2 && b.col_stride == 1 && rounds_in_register(quantiser)) {
+        if (isa == Isa::avx2 && b.col_stride == 1 && quantises_in_register(quantiser)) {
             constexpr std::ptrdiff_t width = tile_shape(Isa::avx2).columns<float>(), lanes = 8;
             split_lines_avx2<width>(LineBlock<T>{b.data, b.row_stride, k, n, round_up(n, lanes), out, width * k},
                                     register_quantiser(quantiser));

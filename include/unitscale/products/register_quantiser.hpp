@@ -61,8 +61,8 @@ struct RegisterQuantiser {
     return register_quantisation(quantiser) != RegisterQuantisation::none;
 }
 
-/// Whether a register can do what is asked for. Null: not to be quantised.
-[[nodiscard]] constexpr bool rounds_in_register(const Quantiser* quantiser) noexcept {
+/// The same for an operand. Null, not to be quantised, is what a register can do.
+[[nodiscard]] constexpr bool quantises_in_register(const Quantiser* quantiser) noexcept {
     return quantiser == nullptr || quantises_in_register(*quantiser);
 }
 
