@@ -62,7 +62,7 @@ inline constexpr std::ptrdiff_t short_depth = 64;
 /// Columns of a transposed A that `pack_left_by_lines` packs together, each for all tiles.
 inline constexpr std::ptrdiff_t left_lines_at_once = 16;
 
-/// Whether columns of a transposed A are cut for the tiles as they are read.
+/// Whether `left_columns` can pack a transposed A. It reads whole lines for all tiles.
 template <class P>
 [[nodiscard]] bool splits_lines(Isa isa, const PackSource<P>& a, const Quantiser* quantiser) noexcept {
     return isa == Isa::avx2 && a.functions->left_columns != nullptr && quantises_in_register(quantiser);
@@ -73,8 +73,6 @@ template <class P>
 template <class P>
 void pack_left_by_lines(Isa isa, const PackSource<P>& a, std::ptrdiff_t rows, std::ptrdiff_t k,
                         const Quantiser* quantiser, std::ptrdiff_t tile_rows, std::ptrdiff_t panel_size, P* out) {
-    if (splits_lines(isa, a, quantiser))
-        return a.functions->left_columns(a, rows, k, register_quantiser(quantiser), panel_size, out);
     for (std::ptrdiff_t p = 0; p < k; p += left_lines_at_once) {
         const std::ptrdiff_t lines = std::min(left_lines_at_once, k - p);
         for (std::ptrdiff_t i = 0, q = 0; i < rows; i += tile_rows, ++q) {
@@ -144,11 +142,11 @@ void multiply_block(Isa isa, const BlockProduct<TC>& product, Accum<TC>* scratch
     const bool short_columns = across && !any_rows && k <= short_depth &&
                                product.a.col_stride * static_cast<std::ptrdiff_t>(sizeof(P)) % 1024 != 0;
     const bool in_place = product.a.widened() && product.round_a == nullptr && ((along && !crowds) || short_columns);
+    const bool splits = !in_place && across && splits_lines(isa, product.a, product.round_a);
     // With tiles of four rows, a tile's part of a line of a transposed A is a quarter of a cache line (half of it in
     // double). Where lines are half a page apart or more, level 1 would lose the rest before the next tile is packed.
-    const bool half_a_page_apart = tile_rows * static_cast<std::ptrdiff_t>(sizeof(P)) < 48 &&
-                                   product.a.col_stride * product.a.functions->element_bytes >= 2048;
-    const bool apart = !in_place && across && (half_a_page_apart || splits_lines(isa, product.a, product.round_a));
+    const bool apart = !in_place && across && !splits && tile_rows * static_cast<std::ptrdiff_t>(sizeof(P)) < 48 &&
+                       product.a.col_stride * product.a.functions->element_bytes >= 2048;
     const bool direct_c = std::is_same_v<TC, P> && product.c.col_stride == 1;
     // Where k is cut into parts, tiles pass their sums from part to part in P: in C, or here if C's type is narrower.
     P* const sums = !std::is_same_v<TC, P> && k > block_depth
@@ -163,7 +161,10 @@ void multiply_block(Isa isa, const BlockProduct<TC>& product, Accum<TC>* scratch
         std::ptrdiff_t p0 = product.first_k;
         do {  // runs once for k = 0 too
             const std::ptrdiff_t depth = std::min(block_depth - p0 % block_depth, k - p0);
-            if (apart)
+            if (splits)
+                product.a.functions->left_columns(product.a.block(i0, p0), height, depth,
+                                                  register_quantiser(product.round_a), panel_size, scratch);
+            else if (apart)
                 pack_left_by_lines(isa, product.a.block(i0, p0), height, depth, product.round_a, tile_rows, panel_size,
                                    scratch);
             for (std::ptrdiff_t i = 0, q = 0; i < height; i += tile_rows, ++q) {
@@ -171,7 +172,7 @@ void multiply_block(Isa isa, const BlockProduct<TC>& product, Accum<TC>* scratch
                 const std::ptrdiff_t count = std::min(tile_rows, height - i);
                 auto& panel = left[static_cast<std::size_t>(q)];
                 P* const packed = scratch + q * panel_size;
-                if (apart) panel = {packed, 1, round_up(count, 4)};
+                if (splits || apart) panel = {packed, 1, round_up(count, 4)};
                 else if (in_place && (any_rows || count % 4 == 0))
                     panel = {rows.template view<P>().data, rows.row_stride, rows.col_stride};
                 else panel = rows.functions->left(isa, rows, count, depth, product.round_a, packed);

@@ -18,7 +18,7 @@ struct PackSource;
 
 /// The functions that pack one type of element. The functions for pairs are null where P is not float.
 /// `left_columns` packs a transposed A into tiles of four rows, `panel_size` elements apart, for AVX2. It is null for
-/// types that are no lines of floats or halves.
+/// elements other than float, Half and BFloat16.
 template <class P>
 struct PackFunctions {
     std::ptrdiff_t element_bytes = 0;

@@ -61,7 +61,7 @@ struct RegisterQuantiser {
     return register_quantisation(quantiser) != RegisterQuantisation::none;
 }
 
-/// The same for an operand. Null, not to be quantised, is what a register can do.
+/// The same for an operand that may have no quantiser. Without one nothing is rounded, and the result is true.
 [[nodiscard]] constexpr bool quantises_in_register(const Quantiser* quantiser) noexcept {
     return quantiser == nullptr || quantises_in_register(*quantiser);
 }
