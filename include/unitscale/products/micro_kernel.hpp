@@ -193,6 +193,9 @@ UNITSCALE_TARGET_AVX2 void tile_product_avx2(const TileProduct<T>& tile) {
     }
     const T* a = tile.a;
     const T* b = tile.b;
+    // Eight steps to a turn. A loop of one step is 108 bytes, which touch two or three cache lines of code. With three,
+    // and another thread on the core, a Zen 3 takes up to 1.1 times as long.
+#pragma GCC unroll 8
     for (std::ptrdiff_t p = tile.k; p > 0; --p, a += a_step, b += b_step) {
         Vector right[Vectors];
 #pragma GCC unroll 3
