@@ -131,7 +131,7 @@ void column_major_product_baseline(const ColumnMajorTile<T>& tile) {
                                                                         const float* const* columns,
                                                                         std::size_t column_count, std::ptrdiff_t start,
                                                                         std::ptrdiff_t count, float* strip) {
-    const RegisterQuantiser own = quantiser;  // a copy: stores to the strip might alias the original
+    const QuantiserVectors256 own(quantiser);
     for (std::ptrdiff_t p = 0; p < count; p += 8)
         for (std::size_t j = 0; j < column_count; ++j) {
             float* const to = strip + static_cast<std::ptrdiff_t>(j) * strip_depth + p;
