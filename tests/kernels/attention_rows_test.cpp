@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <iterator>
 #include <limits>
 #include <vector>
 
@@ -58,3 +59,21 @@ TEST_CASE("a hidden score adds nothing to a row's sum", "[kernels][attention]") 
     REQUIRE(row_exponential(active_isa(), x.data(), score_lanes, 0.0f) == 1.0f);
     REQUIRE(x[0] >= std::numeric_limits<float>::min());
 }
+
+#if UNITSCALE_X86
+TEST_CASE("exponentials of a row of floats in registers have the bits of the loop", "[kernels][attention]") {
+    for (const Isa isa : {Isa::avx2, Isa::avx512}) {
+        if (isa > active_isa()) continue;
+        std::vector<float> x(static_cast<std::size_t>(3 * score_lanes));
+        for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(20 * random_normal({1, 3}, i));
+        x[5] = -std::numeric_limits<float>::infinity();
+        std::vector<float> expected = x;
+        const std::ptrdiff_t n = std::ssize(x);
+        const float shift = row_maximum(isa, x.data(), n),
+                    total = isa == Isa::avx512 ? row_exponential_avx512<float>(expected.data(), n, shift)
+                                               : row_exponential_avx2<float>(expected.data(), n, shift);
+        REQUIRE(row_exponential(isa, x.data(), n, shift) == total);
+        REQUIRE(x == expected);
+    }
+}
+#endif

@@ -77,3 +77,23 @@ TEMPLATE_TEST_CASE("hidden and missing elements of a row count as 0, and NaN sho
         }
     }
 }
+
+#if UNITSCALE_X86
+TEST_CASE("rows of floats in registers have the bits of the loop", "[kernels]") {
+    for (const Isa isa : {Isa::avx2, Isa::avx512}) {
+        if (isa > active_isa()) continue;
+        for (const std::ptrdiff_t n : {1, 7, 31, 32, 33, 63, 64, 65, 96, 101, 128, 200, 333}) {
+            std::vector<float> x = normals<float>(n, 3), expected(x.size()), y(x.size());
+            if (n > 40) x[40] = -std::numeric_limits<float>::infinity();
+            for (const float m : {0.75f, -0.75f, 0.0f}) {
+                if (m != 0.75f && n > 40) x[40] = 0;
+                if (isa == Isa::avx512) softmax_row_avx512<float>(x.data(), expected.data(), n, m, 4.0f);
+                else softmax_row_avx2<float>(x.data(), expected.data(), n, m, 4.0f);
+                softmax_row_of(isa, x.data(), y.data(), n, m, 4.0f);
+                CAPTURE(name(isa), n, m);
+                REQUIRE(y == expected);
+            }
+        }
+    }
+}
+#endif

@@ -80,6 +80,28 @@ template <class P>
 UNITSCALE_TARGET_AVX2 P row_exponential_avx2(P* x, std::ptrdiff_t n, P shift) {
     return row_exponential_loop<true>(x, n, shift);
 }
+/// `row_exponential_avx2` for floats: 32 exponentials at a time.
+UNITSCALE_TARGET_AVX2 inline float row_exponential_avx2(float* x, std::ptrdiff_t n, float shift) {
+    const __m256 shifts = broadcast_avx2(shift);
+    alignas(32) std::array<float, static_cast<std::size_t>(score_lanes)> lanes;
+    __m256 sums[4];
+#pragma GCC unroll 4
+    for (std::size_t v = 0; v < 4; ++v) sums[v] = broadcast_avx2(0.0f);
+    for (std::ptrdiff_t i = 0; i < n; i += score_lanes) {
+        __m256 values[4];
+#pragma GCC unroll 4
+        for (std::size_t v = 0; v < 4; ++v) values[v] = _mm256_sub_ps(load_avx2(x + i + 8 * v), shifts);
+        exponentials_256(values);
+#pragma GCC unroll 4
+        for (std::size_t v = 0; v < 4; ++v) {
+            store_avx2(x + i + 8 * v, values[v]);
+            sums[v] = _mm256_add_ps(sums[v], values[v]);
+        }
+    }
+#pragma GCC unroll 4
+    for (std::size_t v = 0; v < 4; ++v) store_avx2(lanes.data() + 8 * v, sums[v]);
+    return sum_lanes(lanes);
+}
 template <class P>
 UNITSCALE_TARGET_AVX2 void row_softmax_gradient_avx2(const P* p, P* d, std::ptrdiff_t n) {
     row_softmax_gradient_loop<true>(p, d, n);

@@ -61,6 +61,50 @@ template <bool fused = has_multiply_add>
 }
 
 #if UNITSCALE_X86
+/// Here the compiler computes all four vectors, before anything that uses them.
+[[gnu::always_inline]] UNITSCALE_TARGET_AVX2 inline void together_avx2(auto(&x)[4]) {
+    asm("" : "+x"(x[0]), "+x"(x[1]), "+x"(x[2]), "+x"(x[3]));
+}
+
+/// x = e^x for four vectors of floats that are at most 176, with the bits of `exponential<true>`. Each part is computed
+/// for all four. One vector after the other, a processor waits for the result of most instructions.
+[[gnu::always_inline]] UNITSCALE_TARGET_AVX2 inline void exponentials_256(__m256 (&x)[4]) noexcept {
+    __m256i exponent[4];  // the exponent of the result, plus 254
+    __m256 p[4];
+#pragma GCC unroll 4
+    for (std::size_t v = 0; v < 4; ++v) {
+        x[v] = _mm256_max_ps(_mm256_set1_ps(-176.06f), x[v]);  // of a NaN the second operand
+        exponent[v] = _mm256_cvttps_epi32(
+            _mm256_fmadd_ps(x[v], _mm256_set1_ps(std::numbers::log2e_v<float>), _mm256_set1_ps(152.5f)));
+    }
+    together_avx2(exponent);
+#pragma GCC unroll 4
+    for (std::size_t v = 0; v < 4; ++v) {
+        exponent[v] = _mm256_add_epi32(exponent[v], _mm256_set1_epi32(254 - 152));
+        const __m256 k = _mm256_sub_ps(_mm256_cvtepi32_ps(exponent[v]), _mm256_set1_ps(254.0f));
+        x[v] = _mm256_fmadd_ps(k, _mm256_set1_ps(-0.693359375f), x[v]);
+        x[v] = _mm256_fmadd_ps(k, _mm256_set1_ps(2.12194440e-4f), x[v]);
+    }
+    together_avx2(x);
+#pragma GCC unroll 4
+    for (std::size_t v = 0; v < 4; ++v) {
+        p[v] = _mm256_fmadd_ps(_mm256_set1_ps(1.39263256181e-3f), x[v], _mm256_set1_ps(8.36329275303e-3f));
+        p[v] = _mm256_fmadd_ps(p[v], x[v], _mm256_set1_ps(4.16665537626e-2f));
+        p[v] = _mm256_fmadd_ps(p[v], x[v], _mm256_set1_ps(1.66665763056e-1f));
+        p[v] = _mm256_fmadd_ps(p[v], x[v], _mm256_set1_ps(0.5f));
+    }
+    together_avx2(p);
+#pragma GCC unroll 4
+    for (std::size_t v = 0; v < 4; ++v) {  // two factors, as in `exponential`: each is 2^(half of the exponent)
+        const __m256i half = _mm256_srli_epi32(exponent[v], 1), rest = _mm256_sub_epi32(exponent[v], half);
+        const __m256 value =
+            _mm256_add_ps(_mm256_fmadd_ps(_mm256_mul_ps(p[v], x[v]), x[v], x[v]), _mm256_set1_ps(1.0f));
+        x[v] = _mm256_mul_ps(_mm256_mul_ps(value, _mm256_castsi256_ps(_mm256_slli_epi32(half, 23))),
+                             _mm256_castsi256_ps(_mm256_slli_epi32(rest, 23)));
+    }
+    together_avx2(x);  // else a compiler might add the last product to a caller's sum in one instruction
+}
+
 // Without optimisation GCC's intrinsics with an immediate are macros. They convert a mask of sixteen ones in the
 // caller's code.
 #pragma GCC diagnostic push

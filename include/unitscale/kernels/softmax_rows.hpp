@@ -5,6 +5,8 @@
 #include <unitscale/base/vectors.hpp>
 #include <unitscale/kernels/vector_math.hpp>
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <limits>
 
@@ -79,6 +81,37 @@ template <bool fused, class P>
 template <class P>
 UNITSCALE_TARGET_AVX2 void softmax_row_avx2(const P* x, P* y, std::ptrdiff_t n, P m, P alpha) {
     softmax_row_loop<true>(x, y, n, m, alpha);
+}
+/// `softmax_row_avx2` for floats: 32 exponentials at a time. The end of a row is filled up with -infinity, whose
+/// exponential is 0.
+UNITSCALE_TARGET_AVX2 inline void softmax_row_avx2(const float* x, float* y, std::ptrdiff_t n, float m, float alpha) {
+    if (!(m > 0)) return softmax_row_avx2<float>(x, y, n, m, alpha);  // m times -infinity would not be -infinity
+    const __m256 scale = broadcast_avx2(m), shift = broadcast_avx2(-scaled_maximum_loop(x, n, m));
+    alignas(32) Block<float> lanes;
+    lanes.fill(0.0f);
+    alignas(32) std::array<float, 32> end;
+    for (std::ptrdiff_t i = 0; i < n; i += 32) {
+        const bool whole = n - i >= 32;
+        if (!whole) {
+            end.fill(-std::numeric_limits<float>::infinity());
+            std::copy(x + i, x + n, end.begin());
+        }
+        const float* const in = whole ? x + i : end.data();
+        float* const out = whole ? y + i : end.data();
+        float* const sums = lanes.data() + i % block_size;
+        __m256 values[4];
+#pragma GCC unroll 4
+        for (std::size_t v = 0; v < 4; ++v) values[v] = fused_avx2(scale, load_avx2(in + 8 * v), shift);
+        exponentials_256(values);
+#pragma GCC unroll 4
+        for (std::size_t v = 0; v < 4; ++v) {
+            store_avx2(out + 8 * v, values[v]);
+            store_avx2(sums + 8 * v, _mm256_add_ps(load_avx2(sums + 8 * v), values[v]));
+        }
+        if (!whole) std::copy_n(end.begin(), n - i, y + i);
+    }
+    const float k = alpha / sum_lanes(lanes);
+    for (std::ptrdiff_t j = 0; j < n; ++j) y[j] = k * y[j];
 }
 template <class P>
 UNITSCALE_TARGET_AVX2 void softmax_gradient_row_avx2(const P* y, const P* dy, P* dx, std::ptrdiff_t n, P k, P alpha) {
