@@ -42,7 +42,7 @@ TEST_CASE("the chosen pair kernel is one that the processor has", "[kernels][mat
 }
 
 TEST_CASE("rows of one AMX tile are packed together where C leaves level 2 and B does not") {
-    const BlockSizes sizes = block_sizes_for({{{{48 << 10, 1}, {2 << 20, 1}, {64 << 20, 1}}}});
+    const BlockSizes sizes = block_sizes_for({{{{48 << 10, 1}, {2 << 20, 1}, {64 << 20, 1}}}}, Isa::avx512);
     const auto rows = [&](PairKernel kernel, std::ptrdiff_t m, std::ptrdiff_t n, std::ptrdiff_t k) {
         return pair_rows_together(kernel, m, n, k, sizes);
     };
