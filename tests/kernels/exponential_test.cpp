@@ -65,15 +65,12 @@ TEST_CASE("exponentials in registers have the bits of one, for every 97th float"
         }
         if (word == 0) x[1] = std::numeric_limits<float>::infinity(), x[2] = -x[1];
         fused_exponentials(x.data(), z.data());
-        if (active_isa() == Isa::avx512) {
-            exponentials(x.data(), y.data());
-            exponentials(x.data() + 16, y.data() + 16);
-            different += std::memcmp(y.data(), z.data(), sizeof y) != 0;
-        }
-        for (float& value : x) value = value > 176.0f ? 176.0f : value;
-        fused_exponentials(x.data(), z.data());
         exponentials_avx2(x.data(), y.data());
         different_avx2 += std::memcmp(y.data(), z.data(), sizeof y) != 0;
+        if (active_isa() != Isa::avx512) continue;
+        exponentials(x.data(), y.data());
+        exponentials(x.data() + 16, y.data() + 16);
+        different += std::memcmp(y.data(), z.data(), sizeof y) != 0;
     }
     CHECK(different == 0);
     CHECK(different_avx2 == 0);

@@ -66,14 +66,15 @@ template <bool fused = has_multiply_add>
     asm("" : "+x"(x[0]), "+x"(x[1]), "+x"(x[2]), "+x"(x[3]));
 }
 
-/// x = e^x for four vectors of floats that are at most 176, with the bits of `exponential<true>`. Each part is computed
-/// for all four. One vector after the other, a processor waits for the result of most instructions.
+/// x = e^x for four vectors of floats, with the bits of `exponential<true>`. Each part is computed for all four. One
+/// vector after the other, a processor waits for the result of most instructions.
 [[gnu::always_inline]] UNITSCALE_TARGET_AVX2 inline void exponentials_256(__m256 (&x)[4]) noexcept {
     __m256i exponent[4];  // the exponent of the result, plus 254
     __m256 p[4];
 #pragma GCC unroll 4
     for (std::size_t v = 0; v < 4; ++v) {
-        x[v] = _mm256_max_ps(_mm256_set1_ps(-176.06f), x[v]);  // of a NaN the second operand
+        x[v] = _mm256_min_ps(_mm256_set1_ps(176.06f), x[v]);  // a NaN passes, as the second operand
+        x[v] = _mm256_max_ps(_mm256_set1_ps(-176.06f), x[v]);
         exponent[v] = _mm256_cvttps_epi32(
             _mm256_fmadd_ps(x[v], _mm256_set1_ps(std::numbers::log2e_v<float>), _mm256_set1_ps(152.5f)));
     }
