@@ -73,8 +73,8 @@ template <bool fused = has_multiply_add>
     __m256 p[4];
 #pragma GCC unroll 4
     for (std::size_t v = 0; v < 4; ++v) {
-        x[v] = _mm256_min_ps(_mm256_set1_ps(176.06f), x[v]);  // a NaN passes, as the second operand
-        x[v] = _mm256_max_ps(_mm256_set1_ps(-176.06f), x[v]);
+        // A NaN passes both, as the second operand.
+        x[v] = _mm256_max_ps(_mm256_set1_ps(-176.06f), _mm256_min_ps(_mm256_set1_ps(176.06f), x[v]));
         exponent[v] = _mm256_cvttps_epi32(
             _mm256_fmadd_ps(x[v], _mm256_set1_ps(std::numbers::log2e_v<float>), _mm256_set1_ps(152.5f)));
     }
