@@ -60,7 +60,7 @@ TEST_CASE("packed B may take a quarter of a core's share of level 3, and at most
     CHECK(with.right_pairs == without.right_pairs);
 }
 
-TEST_CASE("products use the blocks of the active caches") {
+TEST_CASE("products use the blocks of the active caches and instruction set") {
     CHECK(block_sizes() == block_sizes_for(active_caches(), active_isa()));
 }
 

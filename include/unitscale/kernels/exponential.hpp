@@ -30,14 +30,16 @@ template <bool fused = has_multiply_add>
     return {multiply_add<fused>(kf, 2.12194440e-4f, multiply_add<fused>(kf, -0.693359375f, x)), k};
 }
 
-/// e^r for |r| < 0.35, in [0.7, 1.42]: a polynomial.
+/// e^r = 1 + r + r^2 q, |r| < 0.35. These are the coefficients of the polynomial q, the one of r^4 first.
+inline constexpr float exponential_terms[] = {1.39263256181e-3f, 8.36329275303e-3f, 4.16665537626e-2f,
+                                              1.66665763056e-1f, 0.5f};
+/// e^r for |r| < 0.35, in [0.7, 1.42].
 template <bool fused = has_multiply_add>
 [[nodiscard, gnu::always_inline]] inline float small_exponential(float r) noexcept {
-    float p = 1.39263256181e-3f;
-    p = multiply_add<fused>(p, r, 8.36329275303e-3f);
-    p = multiply_add<fused>(p, r, 4.16665537626e-2f);
-    p = multiply_add<fused>(p, r, 1.66665763056e-1f);
-    p = multiply_add<fused>(p, r, 0.5f);
+    float p = multiply_add<fused>(exponential_terms[0], r, exponential_terms[1]);
+    p = multiply_add<fused>(p, r, exponential_terms[2]);
+    p = multiply_add<fused>(p, r, exponential_terms[3]);
+    p = multiply_add<fused>(p, r, exponential_terms[4]);
     return multiply_add<fused>(p * r, r, r) + 1.0f;
 }
 
@@ -66,8 +68,8 @@ template <bool fused = has_multiply_add>
     asm("" : "+x"(x[0]), "+x"(x[1]), "+x"(x[2]), "+x"(x[3]));
 }
 
-/// x = e^x for four vectors of floats, with the bits of `exponential<true>`. Each part is computed for all four. One
-/// vector after the other, a processor waits for the result of most instructions.
+/// x = e^x for four vectors of floats, with the bits of `exponential<true>`. All four take each part of the computation
+/// before the next part. Within one vector, most instructions wait for the result of the one before.
 [[gnu::always_inline]] UNITSCALE_TARGET_AVX2 inline void exponentials_256(__m256 (&x)[4]) noexcept {
     __m256i exponent[4];  // the exponent of the result, plus 254
     __m256 p[4];
@@ -89,10 +91,10 @@ template <bool fused = has_multiply_add>
     together_avx2(x);
 #pragma GCC unroll 4
     for (std::size_t v = 0; v < 4; ++v) {
-        p[v] = _mm256_fmadd_ps(_mm256_set1_ps(1.39263256181e-3f), x[v], _mm256_set1_ps(8.36329275303e-3f));
-        p[v] = _mm256_fmadd_ps(p[v], x[v], _mm256_set1_ps(4.16665537626e-2f));
-        p[v] = _mm256_fmadd_ps(p[v], x[v], _mm256_set1_ps(1.66665763056e-1f));
-        p[v] = _mm256_fmadd_ps(p[v], x[v], _mm256_set1_ps(0.5f));
+        p[v] = _mm256_fmadd_ps(_mm256_set1_ps(exponential_terms[0]), x[v], _mm256_set1_ps(exponential_terms[1]));
+        p[v] = _mm256_fmadd_ps(p[v], x[v], _mm256_set1_ps(exponential_terms[2]));
+        p[v] = _mm256_fmadd_ps(p[v], x[v], _mm256_set1_ps(exponential_terms[3]));
+        p[v] = _mm256_fmadd_ps(p[v], x[v], _mm256_set1_ps(exponential_terms[4]));
     }
     together_avx2(p);
 #pragma GCC unroll 4
@@ -126,11 +128,10 @@ template <bool bounded = false>
     const __m512 kf = _mm512_sub_ps(shifted, _mm512_set1_ps(0x1p23f + 152.0f));
     const __m512 r =
         _mm512_fmadd_ps(kf, _mm512_set1_ps(2.12194440e-4f), _mm512_fmadd_ps(kf, _mm512_set1_ps(-0.693359375f), x));
-    __m512 p = _mm512_set1_ps(1.39263256181e-3f);
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(8.36329275303e-3f));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(4.16665537626e-2f));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.66665763056e-1f));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.5f));
+    __m512 p = _mm512_fmadd_ps(_mm512_set1_ps(exponential_terms[0]), r, _mm512_set1_ps(exponential_terms[1]));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(exponential_terms[2]));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(exponential_terms[3]));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(exponential_terms[4]));
     const __m512 value = _mm512_add_ps(_mm512_fmadd_ps(_mm512_mul_ps(p, r), r, r), _mm512_set1_ps(1.0f));
     // 1.42 2^-151 is below half of the smallest float. The comparison holds for a NaN.
     const __mmask16 counts = _mm512_cmp_ps_mask(kf, _mm512_set1_ps(-151.0f), _CMP_NLE_UQ);

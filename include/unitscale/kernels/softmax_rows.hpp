@@ -82,8 +82,7 @@ template <class P>
 UNITSCALE_TARGET_AVX2 void softmax_row_avx2(const P* x, P* y, std::ptrdiff_t n, P m, P alpha) {
     softmax_row_loop<true>(x, y, n, m, alpha);
 }
-/// `softmax_row_avx2` for floats: 32 exponentials at a time. The end of a row is filled up with -infinity, whose
-/// exponential is 0.
+/// `softmax_row_avx2` for floats, 32 at a time. Fewer are completed by -infinity: its exponential, 0, changes no sum.
 UNITSCALE_TARGET_AVX2 inline void softmax_row_avx2(const float* x, float* y, std::ptrdiff_t n, float m, float alpha) {
     if (!(m > 0)) return softmax_row_avx2<float>(x, y, n, m, alpha);  // m times -infinity would not be -infinity
     const __m256 scale = broadcast_avx2(m), shift = broadcast_avx2(-scaled_maximum_loop(x, n, m));

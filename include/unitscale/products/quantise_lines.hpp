@@ -195,7 +195,7 @@ UNITSCALE_TARGET_AVX2 void copy_lines_avx2(const LineBlock<T>& block, const Regi
 }
 
 /// Cuts lines into pieces of `Width` elements: piece q of line p goes to out + q out_row + p Width, quantised. The last
-/// piece is as wide as what is left of `padded`. So the panels of a micro-kernel are written.
+/// piece has the rest of the `padded` elements. Pieces q of all lines are one panel of a micro-kernel.
 /// Four lines are read together, each along its memory, and the four after them are asked for. On a Zen 3 this reads
 /// memory 1.5 to 3 times as fast as a copy of one panel after the other. Width: 4 or a multiple of 8.
 template <std::ptrdiff_t Width, class T>

@@ -61,7 +61,7 @@ struct RegisterQuantiser {
     return register_quantisation(quantiser) != RegisterQuantisation::none;
 }
 
-/// The same for an operand that may have no quantiser. Without one nothing is rounded, and the result is true.
+/// Whether a register can quantise an operand. An operand without a quantiser is not rounded, so the result is true.
 [[nodiscard]] constexpr bool quantises_in_register(const Quantiser* quantiser) noexcept {
     return quantiser == nullptr || quantises_in_register(*quantiser);
 }
@@ -124,7 +124,7 @@ template <RegisterQuantisation kind>
 #pragma GCC diagnostic pop
 
 /// The constants in vectors, to be formed before a loop. Where a loop chooses the kind of rounding, GCC would form them
-/// again for each vector: nine instructions beside thirteen. `below_half` and `kept` round by word.
+/// again for each vector: nine instructions beside thirteen. Rounding by word takes `below_half` and `kept`.
 struct QuantiserVectors256 {
     RegisterQuantisation kind;
     __m256 largest, least;  ///< numbers of the format
