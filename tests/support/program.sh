@@ -101,14 +101,36 @@ use_mpi() {
   export OMPI_MCA_plm_rsh_agent=false OMPI_MCA_btl_vader_single_copy_mechanism=none
 }
 
+# children_of <process>: its children that have not ended.
+children_of() { sed -nE "s/^([0-9]+) \(.*\) [^ZX] $1 .*/\1/p" /proc/[0-9]*/stat 2> /dev/null || true; }
+
+# wait_for_mpirun <job>: waits for the job `timeout SECONDS mpirun ...`, sets `code`, and returns 1 if mpirun failed:
+# after an abort, PMIx_server_finalize of Open MPI 4.1.4 sometimes crashes, or waits for ever for a lock of its own.
+# If mpirun goes on for 10 seconds after its last process has ended, it is killed.
+wait_for_mpirun() {
+  local launcher begun=0 alone=0
+  while kill -0 "$1" 2> /dev/null; do
+    launcher=$(children_of "$(children_of "$1")")  # the job is a shell, and its child is timeout
+    if [[ -n $launcher && -n $(children_of "$launcher") ]]; then
+      begun=1 alone=0
+    elif ((begun && ++alone > 100)); then
+      break
+    fi
+    sleep 0.1
+  done
+  ((alone <= 100)) || kill -9 "$launcher"
+  code=0
+  wait "$1" || code=$?
+  ((alone <= 100)) && { ((code != 139)) || ! grep -q 'libpmix.*PMIx_server_finalize' err.txt; }
+}
+
 # ends_by_error <seconds> <argument>...: runs $mpirun with the arguments, sets `code`, and writes out.txt and err.txt.
-# After an abort, mpirun of Open MPI 4.1.4 sometimes crashes in its own PMIx_server_finalize. Such a run is made again.
+# A run in which mpirun itself failed is made again.
 ends_by_error() {
   local tries
   for ((tries = 0; tries < 20; ++tries)); do
-    code=0
-    timeout "$1" "$mpirun" "${@:2}" > out.txt 2> err.txt || code=$?
-    if ((code != 139)) || ! grep -q 'libpmix.*PMIx_server_finalize' err.txt; then return; fi
+    timeout "$1" "$mpirun" "${@:2}" > out.txt 2> err.txt &
+    if wait_for_mpirun $!; then return; fi
   done
 }
 
