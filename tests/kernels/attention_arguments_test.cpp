@@ -24,13 +24,17 @@ TEST_CASE("attention arguments: the keys that a query sees") {
     args.queries = 3;
     args.keys = 5;
     CHECK(args.visible(0, 0) == 5);
-    CHECK(args.query_block() == 64);
+    CHECK(args.forward_block(Isa::avx2) == 64);
+    CHECK(args.backward_block() == 64);
 
     args.causal = true;  // the last query sees every key
     CHECK(args.visible(0, 0) == 3);
     CHECK(args.visible(0, 2) == 5);
     CHECK(args.first(2) == 0);
-    CHECK(args.query_block() == 32);
+    CHECK(args.forward_block(Isa::baseline) == 16);
+    CHECK(args.forward_block(Isa::avx2) == 16);
+    CHECK(args.forward_block(Isa::avx512) == 32);
+    CHECK(args.backward_block() == 32);
 
     args.mask.window = 2;
     CHECK(args.first(0) == 1);

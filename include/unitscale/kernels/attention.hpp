@@ -45,7 +45,8 @@ struct AttentionScratch {
     AttentionScratch(Isa isa, const AttentionArguments<T>& args, bool backward, ScratchPieces<P>& pieces)
         : scores_row(products::round_up(args.keys, score_lanes)) {
         if (scores_row / score_lanes % 2 == 0) scores_row += score_lanes;  // columns then spread over level 1
-        const std::ptrdiff_t block = args.query_block(), head = args.keys * args.depth;
+        const std::ptrdiff_t block = backward ? args.backward_block() : args.forward_block(isa),
+                             head = args.keys * args.depth;
         keys_transposed = pieces.take(products::packed_right_size<P>(isa, args.depth, args.keys));
         values = pieces.take(std::max(products::packed_right_size<P>(isa, args.keys, args.depth),
                                       products::packed_right_size<P>(isa, args.depth, args.keys)));
@@ -156,7 +157,7 @@ void attention_loop(const Execution& execution, Isa isa, const AttentionArgument
 template <class T>
 void attention_forward_with(Isa isa, const Execution& execution, const AttentionArguments<T>& args) {
     using P = Accum<T>;
-    const std::ptrdiff_t block = args.query_block(), blocks = (args.queries + block - 1) / block;
+    const std::ptrdiff_t block = args.forward_block(isa), blocks = (args.queries + block - 1) / block;
     const std::ptrdiff_t jobs = args.batch * args.heads * blocks;
     if (jobs == 0) return;
     const bool drops = args.mask.dropout > 0.0;
@@ -226,7 +227,7 @@ template <class T>
 void attention_backward_with(Isa isa, const Execution& execution, const AttentionGradients<T>& gradients) {
     using P = Accum<T>;
     const AttentionArguments<T>& args = gradients.forward;
-    const std::ptrdiff_t block = args.query_block(), jobs = args.batch * args.groups,
+    const std::ptrdiff_t block = args.backward_block(), jobs = args.batch * args.groups,
                          heads_per_group = args.heads / args.groups;
     if (jobs == 0 || args.depth == 0) return;
     const bool drops = args.mask.dropout > 0.0;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <unitscale/base/cpu.hpp>
 #include <unitscale/kernels/attention_mask.hpp>
+#include <unitscale/products/micro_kernel.hpp>
 #include <unitscale/products/pack.hpp>
 #include <unitscale/tensor/backend.hpp>
 
@@ -30,6 +32,12 @@ struct AttentionView {
     operator AttentionView<const T>() const noexcept { return {data, batch_stride, time_stride, head_stride}; }
 };
 
+/// How many queries under a causal mask are computed together. Few leave out more of the keys that the mask hides, but
+/// tiles must be filled. With tiles of four rows, 16 queries at a time take 0.97 of the time of 32.
+[[nodiscard]] constexpr std::ptrdiff_t causal_rows(Isa isa) noexcept {
+    return products::tile_shape(isa).rows == 4 ? 16 : 32;
+}
+
 /// Attention of one layer, for each batch item and head. Head h uses the keys and values of group h / (heads / groups):
 ///   out = out_scale softmax(logit_scale q k^T + bias) v
 ///   q, out [batch, queries, heads, depth]   k, v [batch, keys, groups, depth]
@@ -57,9 +65,11 @@ struct AttentionArguments {
     [[nodiscard]] std::ptrdiff_t limit(std::ptrdiff_t i) const noexcept {
         return causal ? std::clamp<std::ptrdiff_t>(i + keys - queries + 1, 0, keys) : keys;
     }
-    /// Queries that are processed together. Short blocks skip more of the keys that a causal mask hides. The number of
-    /// keys does not matter, so that padding does not change the order of the sums in dk and dv.
-    [[nodiscard]] std::ptrdiff_t query_block() const noexcept { return causal ? 32 : 64; }
+    /// Queries that are processed together in the forward pass.
+    [[nodiscard]] std::ptrdiff_t forward_block(Isa isa) const noexcept { return causal ? causal_rows(isa) : 64; }
+    /// The same in the backward pass. It sets the order of the sums in dk and dv. So it depends neither on the
+    /// instruction set, nor on the number of keys, which padding changes.
+    [[nodiscard]] std::ptrdiff_t backward_block() const noexcept { return causal ? 32 : 64; }
 };
 
 /// The gradients for f = softmax(logit_scale q k^T) v (without out_scale), given dout, the gradient of f:
