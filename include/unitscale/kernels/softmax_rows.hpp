@@ -9,6 +9,7 @@
 #include <array>
 #include <cstddef>
 #include <limits>
+#include <type_traits>
 
 // The softmax of one row and its gradient, dispatched by instruction set as the products are. Sums have the lanes and
 // the tree of `sum_range` (vector_math.hpp). Test: tests/kernels/softmax_rows_test.cpp
@@ -82,21 +83,46 @@ template <class P>
 UNITSCALE_TARGET_AVX2 void softmax_row_avx2(const P* x, P* y, std::ptrdiff_t n, P m, P alpha) {
     softmax_row_loop<true>(x, y, n, m, alpha);
 }
+/// Includes x[0 .. n) in 32 maxima, element i in lane i % 32. A NaN of x is ignored. n is a multiple of 32.
+[[gnu::always_inline]] UNITSCALE_TARGET_AVX2 inline void include_maxima(const float* x, std::ptrdiff_t n,
+                                                                        __m256 (&maxima)[4]) {
+    for (std::ptrdiff_t i = 0; i < n; i += 32)
+#pragma GCC unroll 4
+        for (std::size_t v = 0; v < 4; ++v) maxima[v] = _mm256_max_ps(load_avx2(x + i + 8 * v), maxima[v]);
+}
+/// `largest_lane` of eight lanes, and of 32.
+[[nodiscard, gnu::always_inline]] UNITSCALE_TARGET_AVX2 inline float largest_in_register(__m256 x) {
+    const __m128 four =
+        _mm_max_ps(__builtin_shufflevector(x, x, 4, 5, 6, 7), __builtin_shufflevector(x, x, 0, 1, 2, 3));
+    const float even = four[2] > four[0] ? four[2] : four[0], odd = four[3] > four[1] ? four[3] : four[1];
+    return odd > even ? odd : even;
+}
+[[nodiscard, gnu::always_inline]] UNITSCALE_TARGET_AVX2 inline float largest_in_registers(const __m256 (&x)[4]) {
+    return largest_in_register(_mm256_max_ps(_mm256_max_ps(x[3], x[1]), _mm256_max_ps(x[2], x[0])));
+}
+/// Whether the largest x gives the largest product m x: a positive m rounds products in order.
+[[nodiscard]] inline bool keeps_order(float m) noexcept { return m > 0 && m <= std::numeric_limits<float>::max(); }
+
 /// `softmax_row_avx2` for floats, 32 at a time. Fewer are completed by -infinity: its exponential, 0, changes no sum.
 UNITSCALE_TARGET_AVX2 inline void softmax_row_avx2(const float* x, float* y, std::ptrdiff_t n, float m, float alpha) {
-    if (!(m > 0)) return softmax_row_avx2<float>(x, y, n, m, alpha);  // m times -infinity would not be -infinity
-    const __m256 scale = broadcast_avx2(m), shift = broadcast_avx2(-scaled_maximum_loop(x, n, m));
+    if (!keeps_order(m)) return softmax_row_avx2<float>(x, y, n, m, alpha);
+    const std::ptrdiff_t whole = n / 32 * 32;
+    alignas(32) std::array<float, 32> end;
+    if (whole < n) {
+        end.fill(-std::numeric_limits<float>::infinity());
+        std::copy(x + whole, x + n, end.begin());
+    }
+    __m256 maxima[4];
+#pragma GCC unroll 4
+    for (std::size_t v = 0; v < 4; ++v) maxima[v] = broadcast_avx2(x[0]);
+    include_maxima(x, whole, maxima);
+    if (whole < n) include_maxima(end.data(), 32, maxima);
+    const __m256 scale = broadcast_avx2(m), shift = broadcast_avx2(-(m * largest_in_registers(maxima)));
     alignas(32) Block<float> lanes;
     lanes.fill(0.0f);
-    alignas(32) std::array<float, 32> end;
     for (std::ptrdiff_t i = 0; i < n; i += 32) {
-        const bool whole = n - i >= 32;
-        if (!whole) {
-            end.fill(-std::numeric_limits<float>::infinity());
-            std::copy(x + i, x + n, end.begin());
-        }
-        const float* const in = whole ? x + i : end.data();
-        float* const out = whole ? y + i : end.data();
+        const float* const in = i < whole ? x + i : end.data();
+        float* const out = i < whole ? y + i : end.data();
         float* const sums = lanes.data() + i % block_size;
         __m256 values[4];
 #pragma GCC unroll 4
@@ -107,8 +133,8 @@ UNITSCALE_TARGET_AVX2 inline void softmax_row_avx2(const float* x, float* y, std
             store_avx2(out + 8 * v, values[v]);
             store_avx2(sums + 8 * v, _mm256_add_ps(load_avx2(sums + 8 * v), values[v]));
         }
-        if (!whole) std::copy_n(end.begin(), n - i, y + i);
     }
+    std::copy_n(end.begin(), n - whole, y + whole);
     const float k = alpha / sum_lanes(lanes);
     for (std::ptrdiff_t j = 0; j < n; ++j) y[j] = k * y[j];
 }
@@ -130,18 +156,14 @@ UNITSCALE_TARGET_AVX512 void softmax_row_avx512(const P* x, P* y, std::ptrdiff_t
 }
 [[nodiscard, gnu::always_inline]] UNITSCALE_TARGET_AVX512 inline float largest_in_register(__m512 x) {
     const __m256 low = __builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7),
-                 high = __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15), eight = _mm256_max_ps(high, low);
-    const __m128 four = _mm_max_ps(__builtin_shufflevector(eight, eight, 4, 5, 6, 7),
-                                   __builtin_shufflevector(eight, eight, 0, 1, 2, 3));
-    const float even = four[2] > four[0] ? four[2] : four[0], odd = four[3] > four[1] ? four[3] : four[1];
-    return odd > even ? odd : even;
+                 high = __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15);
+    return largest_in_register(_mm256_max_ps(high, low));
 }
 
 /// `softmax_row_avx512` for floats: sixteen elements in a register. Lanes behind the row's end add 0 to the sums.
 UNITSCALE_TARGET_AVX512 inline void softmax_row_avx512(const float* x, float* y, std::ptrdiff_t n, float m,
                                                        float alpha) {
-    // The product with a positive m rounds in order, so the largest x gives the largest product.
-    if (!(m > 0 && m <= std::numeric_limits<float>::max())) return softmax_row_loop<true>(x, y, n, m, alpha);
+    if (!keeps_order(m)) return softmax_row_loop<true>(x, y, n, m, alpha);
     constexpr __mmask16 all = 0xFFFF;  // GCC warns of what instructions without a mask leave out
     const __m512 scale = broadcast_avx512(m);
     __m512 most[4], sums[4];
@@ -182,6 +204,13 @@ UNITSCALE_TARGET_AVX512 void softmax_gradient_row_avx512(const P* y, const P* dy
     softmax_gradient_row_loop<true>(y, dy, dx, n, k, alpha);
 }
 #endif
+
+/// Elements of a row that `softmax_row_of` takes at a time. The end of a row takes as long as a whole step, or longer.
+template <class P>
+[[nodiscard]] constexpr std::ptrdiff_t softmax_step(Isa isa) noexcept {
+    if (!std::is_same_v<P, float>) return block_size;
+    return isa == Isa::avx512 ? 16 : isa == Isa::avx2 ? 32 : block_size;
+}
 
 /// y = alpha softmax(m x) of a row. y may be x.   x, y [n], n >= 1
 template <class P>
