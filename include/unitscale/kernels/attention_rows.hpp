@@ -77,13 +77,8 @@ template <class P>
 UNITSCALE_TARGET_AVX2 P row_maximum_avx2(const P* x, std::ptrdiff_t n) {
     return row_maximum_loop(x, n);
 }
-/// `row_maximum_avx2` for floats, with its lanes in registers.
 UNITSCALE_TARGET_AVX2 inline float row_maximum_avx2(const float* x, std::ptrdiff_t n) {
-    __m256 maxima[4];
-#pragma GCC unroll 4
-    for (std::size_t v = 0; v < 4; ++v) maxima[v] = broadcast_avx2(-std::numeric_limits<float>::infinity());
-    include_maxima(x, n, maxima);
-    return largest_in_registers(maxima);
+    return largest_avx2(x, n, -std::numeric_limits<float>::infinity());
 }
 template <class P>
 UNITSCALE_TARGET_AVX2 P row_exponential_avx2(P* x, std::ptrdiff_t n, P shift) {

@@ -83,22 +83,21 @@ template <class P>
 UNITSCALE_TARGET_AVX2 void softmax_row_avx2(const P* x, P* y, std::ptrdiff_t n, P m, P alpha) {
     softmax_row_loop<true>(x, y, n, m, alpha);
 }
-/// Includes x[0 .. n) in 32 maxima, element i in lane i % 32. A NaN of x is ignored. n is a multiple of 32.
-[[gnu::always_inline]] UNITSCALE_TARGET_AVX2 inline void include_maxima(const float* x, std::ptrdiff_t n,
-                                                                        __m256 (&maxima)[4]) {
-    for (std::ptrdiff_t i = 0; i < n; i += 32)
-#pragma GCC unroll 4
-        for (std::size_t v = 0; v < 4; ++v) maxima[v] = _mm256_max_ps(load_avx2(x + i + 8 * v), maxima[v]);
-}
-/// `largest_lane` of eight lanes, and of 32.
+/// `largest_lane` of eight lanes.
 [[nodiscard, gnu::always_inline]] UNITSCALE_TARGET_AVX2 inline float largest_in_register(__m256 x) {
     const __m128 four =
         _mm_max_ps(__builtin_shufflevector(x, x, 4, 5, 6, 7), __builtin_shufflevector(x, x, 0, 1, 2, 3));
     const float even = four[2] > four[0] ? four[2] : four[0], odd = four[3] > four[1] ? four[3] : four[1];
     return odd > even ? odd : even;
 }
-[[nodiscard, gnu::always_inline]] UNITSCALE_TARGET_AVX2 inline float largest_in_registers(const __m256 (&x)[4]) {
-    return largest_in_register(_mm256_max_ps(_mm256_max_ps(x[3], x[1]), _mm256_max_ps(x[2], x[0])));
+/// The largest of `start` and x[0 .. n), n a multiple of 32. A NaN of x is ignored.
+[[nodiscard]] UNITSCALE_TARGET_AVX2 inline float largest_avx2(const float* x, std::ptrdiff_t n, float start) {
+    const __m256 first = broadcast_avx2(start);
+    __m256 lanes[4] = {first, first, first, first};
+    for (std::ptrdiff_t i = 0; i < n; i += 32)
+#pragma GCC unroll 4
+        for (std::size_t v = 0; v < 4; ++v) lanes[v] = _mm256_max_ps(load_avx2(x + i + 8 * v), lanes[v]);
+    return largest_in_register(_mm256_max_ps(_mm256_max_ps(lanes[3], lanes[1]), _mm256_max_ps(lanes[2], lanes[0])));
 }
 /// Whether the largest x gives the largest product m x: a positive m rounds products in order.
 [[nodiscard]] inline bool keeps_order(float m) noexcept { return m > 0 && m <= std::numeric_limits<float>::max(); }
@@ -112,12 +111,9 @@ UNITSCALE_TARGET_AVX2 inline void softmax_row_avx2(const float* x, float* y, std
         end.fill(-std::numeric_limits<float>::infinity());
         std::copy(x + whole, x + n, end.begin());
     }
-    __m256 maxima[4];
-#pragma GCC unroll 4
-    for (std::size_t v = 0; v < 4; ++v) maxima[v] = broadcast_avx2(x[0]);
-    include_maxima(x, whole, maxima);
-    if (whole < n) include_maxima(end.data(), 32, maxima);
-    const __m256 scale = broadcast_avx2(m), shift = broadcast_avx2(-(m * largest_in_registers(maxima)));
+    float largest = largest_avx2(x, whole, x[0]);
+    if (whole < n) largest = largest_avx2(end.data(), 32, largest);
+    const __m256 scale = broadcast_avx2(m), shift = broadcast_avx2(-(m * largest));
     alignas(32) Block<float> lanes;
     lanes.fill(0.0f);
     for (std::ptrdiff_t i = 0; i < n; i += 32) {
