@@ -64,7 +64,6 @@ TEMPLATE_TEST_CASE("hidden and missing elements of a row count as 0, and NaN sho
         std::vector<P> x = normals<P>(100, 1), y(200, P(-1));
         softmax_row_of(isa, x.data(), y.data(), 100, P(1), P(1));
         CHECK(y[100] == P(-1));  // nothing is written behind the row
-        CHECK(block_size % softmax_step<P>(isa) == 0);
         std::vector<P> longer(x);
         longer.resize(200, hidden);
         softmax_row_of(isa, longer.data(), longer.data(), 200, P(1), P(1));

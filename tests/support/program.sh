@@ -108,20 +108,20 @@ children_of() { sed -nE "s/^([0-9]+) \(.*\) [^ZX] $1 .*/\1/p" /proc/[0-9]*/stat 
 # after an abort, PMIx_server_finalize of Open MPI 4.1.4 sometimes crashes, or waits for ever for a lock of its own.
 # If mpirun goes on for 10 seconds after its last process has ended, it is killed.
 wait_for_mpirun() {
-  local launcher begun=0 alone=0
+  local launcher begun=0 alone=0 hung=0
   while kill -0 "$1" 2> /dev/null; do
     launcher=$(children_of "$(children_of "$1")")  # the job is a shell, and its child is timeout
     if [[ -n $launcher && -n $(children_of "$launcher") ]]; then
       begun=1 alone=0
     elif ((begun && ++alone > 100)); then
+      kill -9 "$launcher" && hung=1
       break
     fi
     sleep 0.1
   done
-  ((alone <= 100)) || kill -9 "$launcher"
   code=0
   wait "$1" || code=$?
-  ((alone <= 100)) && { ((code != 139)) || ! grep -q 'libpmix.*PMIx_server_finalize' err.txt; }
+  ((!hung)) && { ((code != 139)) || ! grep -q 'libpmix.*PMIx_server_finalize' err.txt; }
 }
 
 # ends_by_error <seconds> <argument>...: runs $mpirun with the arguments, sets `code`, and writes out.txt and err.txt.

@@ -105,10 +105,8 @@ public:
         if (gradients_) gradients_->product.rows(part, {ds, keys, 1}, args_.dprobability_factor, scratch);
         for (std::ptrdiff_t r = first; r < last; ++r, p += keys) {
             const AttentionRow row = attention_row(args_, item_, r);
-            // The softmax gets whole steps, and its gradient whole blocks. Hidden keys add 0 to their sums, so these
-            // have the bits of sums over all keys.
-            const std::ptrdiff_t n = std::min(keys, products::round_up(row.seen, softmax_step<P>(isa_))),
-                                 blocks = std::min(keys, products::round_up(row.seen, block_size));
+            // Whole blocks of lanes: sums over them have the bits of sums over all keys.
+            const std::ptrdiff_t n = std::min(keys, products::round_up(row.seen, block_size));
             args_.mask.add_bias(p, row.b, row.h, row.i, row.seen, P(1) / args_.mult);
             const T hidden = narrow<T>(-std::numeric_limits<P>::infinity());
             std::fill(p, p + row.first, hidden);
@@ -121,7 +119,7 @@ public:
                 std::fill(ds, ds + row.first, T(0));
                 std::fill(ds + row.seen, ds + keys, T(0));
                 if (drops) args_.mask.drop(isa_, ds, row.number, keys, row.seen, kept);
-                softmax_gradient_row<T>(isa_, p, ds, ds, blocks, slope, args_.probability_factor);
+                softmax_gradient_row<T>(isa_, p, ds, ds, n, slope, args_.probability_factor);
                 ds += keys;
             }
             if (drops) args_.mask.drop(isa_, p, row.number, keys, row.seen, kept);

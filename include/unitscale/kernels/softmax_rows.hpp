@@ -9,7 +9,6 @@
 #include <array>
 #include <cstddef>
 #include <limits>
-#include <type_traits>
 
 // The softmax of one row and its gradient, dispatched by instruction set as the products are. Sums have the lanes and
 // the tree of `sum_range` (vector_math.hpp). Test: tests/kernels/softmax_rows_test.cpp
@@ -200,13 +199,6 @@ UNITSCALE_TARGET_AVX512 void softmax_gradient_row_avx512(const P* y, const P* dy
     softmax_gradient_row_loop<true>(y, dy, dx, n, k, alpha);
 }
 #endif
-
-/// Elements of a row that `softmax_row_of` takes at a time. The end of a row takes as long as a whole step, or longer.
-template <class P>
-[[nodiscard]] constexpr std::ptrdiff_t softmax_step(Isa isa) noexcept {
-    if (!std::is_same_v<P, float>) return block_size;
-    return isa == Isa::avx512 ? 16 : isa == Isa::avx2 ? 32 : block_size;
-}
 
 /// y = alpha softmax(m x) of a row. y may be x.   x, y [n], n >= 1
 template <class P>
